@@ -1,0 +1,185 @@
+"""Settings: of the run (all must share them, they live in the manifest) and of one node.
+
+Where a value comes from, strongest first: flag, ``GRADIENTMAIL_*``, ``run.toml``, preset, default.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from gradientmail.errors import SettingsError
+
+ENV_PREFIX = "GRADIENTMAIL_"
+
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+AtLeastZero = Annotated[int, msgspec.Meta(ge=0)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=1e7)]
+WireFormat = Literal["F32", "F16", "BF16", "F8_E4M3", "I8", "I4", "NF4", "F4"]
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every participant of a run agrees on. The table in ``docs/settings.md`` is made from this.
+
+    Attributes:
+        algorithm: Preset the other settings default from: diloco, streaming-diloco,
+            decoupled-diloco or local-sgd.
+        sync_every: H, inner steps between two rounds of the same fragment; never divided.
+        fragments: P, parts of the model synchronized in turn; at most H.
+        in_flight: Rounds a learner keeps outstanding; at most P.
+        overlap_steps: Steps a learner trains past publishing before it waits for the commit; none
+            never waits.
+        plan: How tensors are dealt to fragments: bytes (equal sizes in model order) or strided
+            (every P-th transformer block).
+        merge: weighted-mean or radial-directional-mean.
+        weights: What a contribution weighs: tokens2-per-step, tokens or uniform.
+        outer_lr: Learning rate of the outer step.
+        outer_momentum: Its momentum.
+        outer_nesterov: Whether it looks ahead.
+        alignment: What a commit does to local parameters: overwrite, blend, carry or adaptive.
+        mixing: Share of the local value that blend keeps.
+        uplink: Codec of pseudo-gradients.
+        downlink: Codec of updates from version to version; none publishes parameters only.
+        published: Codec of the published parameters; the master stays in float32.
+        error_feedback: Whether what uplink rounding loses is added to the next contribution.
+        buffers: Float buffers (BatchNorm statistics): averaged, or local to each learner.
+        quorum: Accepted contributions that open the grace window.
+        grace_s: How long it stays open; none until every live learner has been heard.
+        max_staleness: Oldest contribution that counts, in versions behind.
+        clip_ratio: A norm above this many times the round's median is scaled down to it; none never.
+        flush_on_close: A leaving learner posts its unfinished steps as final.
+        stop_after_rounds: The run ends after this many rounds; none when asked to.
+        poll_s: Seconds between two looks at the store.
+        lease_s: How long a silent closer keeps the lease.
+        presence_s: How long a silent learner counts as live.
+        keep_versions: Versions whose payloads a sweep leaves.
+        seed: Where programs draw their initial parameters from.
+    """
+
+    algorithm: str = "diloco"
+    sync_every: AtLeastOne = 500
+    fragments: Annotated[int, msgspec.Meta(ge=1, le=9999)] = 1
+    in_flight: AtLeastOne = 1
+    overlap_steps: AtLeastZero | None = 0
+    plan: Literal["bytes", "strided"] = "bytes"
+    merge: Literal["weighted-mean", "radial-directional-mean"] = "weighted-mean"
+    weights: Literal["tokens2-per-step", "tokens", "uniform"] = "tokens"
+    outer_lr: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] = 0.7
+    outer_momentum: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.9
+    outer_nesterov: bool = True
+    alignment: Literal["overwrite", "blend", "carry", "adaptive"] = "overwrite"
+    mixing: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
+    uplink: WireFormat = "F32"
+    downlink: WireFormat | None = None
+    published: WireFormat = "F32"
+    error_feedback: bool = True
+    buffers: Literal["averaged", "local"] = "averaged"
+    quorum: AtLeastOne = 1
+    grace_s: Annotated[float, msgspec.Meta(ge=0.0, le=1e7)] | None = None
+    max_staleness: AtLeastZero = 0
+    clip_ratio: Annotated[float, msgspec.Meta(ge=1.0)] | None = 10.0
+    flush_on_close: bool = False
+    stop_after_rounds: AtLeastOne | None = None
+    poll_s: PositiveSeconds = 1.0
+    lease_s: PositiveSeconds = 30.0
+    presence_s: PositiveSeconds = 60.0
+    keep_versions: AtLeastOne = 3
+    seed: AtLeastZero = 0
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What concerns one process only.
+
+    Attributes:
+        name: Name of this learner or closer; none derives one from the host name.
+        state_dir: Where a learner keeps what a restart needs; none keeps nothing.
+        device: Torch device of the model.
+        threads: Compute threads; none leaves torch's choice.
+        throttle: Slows a learner down to this share of its speed, to play an unequal fleet.
+        save_every_s: Least seconds between two saves of the local state.
+        spool_dir: Where a closer keeps the payloads it works on; none uses the temporary directory.
+        store_client: Client library for s3:// : obstore or s3fs.
+        retry_deadline_s: How long one store operation is retried before it fails.
+        log_format: human or json.
+        log_level: Least severe level that is logged.
+    """
+
+    name: str | None = None
+    state_dir: str | None = None
+    device: str = "cpu"
+    threads: AtLeastOne | None = None
+    throttle: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
+    save_every_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0
+    spool_dir: str | None = None
+    store_client: Literal["obstore", "s3fs"] = "obstore"
+    retry_deadline_s: PositiveSeconds = 120.0
+    log_format: Literal["human", "json"] = "human"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+S = TypeVar("S", RunSettings, NodeSettings)
+
+_OTHER: Mapping[type, type] = {RunSettings: NodeSettings, NodeSettings: RunSettings}
+
+
+def resolve(kind: type[S], *layers: tuple[str, Mapping[str, Any]]) -> S:
+    """Return settings of type ``kind`` from ``(source name, values)`` layers, weakest first.
+
+    Values may be of their type or text as typed in a shell; ``none`` is the absent value.
+
+    Raises:
+        SettingsError: naming the source, the key, and the nearest known key or the allowed range.
+
+    Example:
+        >>> resolve(RunSettings, ("run.toml", {"sync_every": 100}), ("flag", {"fragments": "4"})).fragments
+        4
+    """
+    merged: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for source, values in layers:
+        for key, value in values.items():
+            _require_known(kind, source, key)
+            merged[key] = None if value == "none" else value
+            origin[key] = source
+    for key, value in merged.items():
+        try:
+            msgspec.convert({key: value}, kind, strict=not isinstance(value, str))
+        except msgspec.ValidationError as exc:
+            reason = str(exc).partition(" - at ")[0]
+            raise SettingsError(f"{origin[key]}: {key} = {value!r}: {reason}") from exc
+    return msgspec.convert(merged, kind, strict=False)
+
+
+def from_environment(kind: type[S], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the ``GRADIENTMAIL_*`` variables that set a field of ``kind``.
+
+    Raises:
+        SettingsError: a variable with the prefix names no setting at all.
+    """
+    found = {}
+    for variable, value in environ.items():
+        if not variable.startswith(ENV_PREFIX) or variable == f"{ENV_PREFIX}CRASH_AT":
+            continue
+        key = variable.removeprefix(ENV_PREFIX).lower()
+        if key in kind.__struct_fields__:
+            found[key] = value
+        elif key not in _OTHER[kind].__struct_fields__:
+            _require_known(kind, f"environment variable {variable}", key)
+    return found
+
+
+def _require_known(kind: type[S], source: str, key: str) -> None:
+    if key in kind.__struct_fields__:
+        return
+    if key in _OTHER[kind].__struct_fields__:
+        place = "[node] table" if kind is RunSettings else "top level of run.toml"
+        raise SettingsError(f"{source}: {key!r} belongs in the {place}")
+    raise SettingsError(f"{source}: unknown setting {key!r}{nearest(key, kind.__struct_fields__)}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean ...?" for the known word nearest to ``word``, else the list of all."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"

@@ -1,0 +1,288 @@
+"""The parameter contract over a live torch model: what is exchanged, under which names.
+
+A canonical name is the name in the bare model: ``torch.compile`` puts ``_orig_mod.`` and data
+parallel wrappers put ``module.`` in front of names, and both are dropped wherever they stand.
+
+What travels: parameters that require a gradient, and, where the run averages buffers, persistent
+float buffers. Frozen parameters, integer buffers and non-persistent buffers are listed in the
+contract and stay local. Values travel as float32, those of a float64 tensor too. Tied tensors (one
+object under several names) travel once, under the first name in model order.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from gradientmail.codecs.layout import FragmentLayout
+from gradientmail.errors import SettingsError
+from gradientmail.records.manifest import TensorSpec
+
+BufferPolicy = Literal["averaged", "local"]
+
+EXCHANGED_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+PREFIXES = ("_orig_mod", "module")
+NAMES_SHOWN = 4
+DIFFERENCES_SHOWN = 20
+
+
+# -- the contract ---------------------------------------------------------------------------
+
+
+def describe(model: nn.Module, *, buffers: BufferPolicy) -> tuple[TensorSpec, ...]:
+    """Return the contract of ``model``: its parameters, then its buffers, in model order.
+
+    Raises:
+        SettingsError: the model cannot be exchanged: nothing in it is trainable, or a tensor that
+            would travel is sparse, complex, not initialized, or overlaps another one.
+    """
+    persistent = {canonical_name(key) for key in model.state_dict()}
+    first_name: dict[int, str] = {}
+    specs = []
+    travelling = {}
+    for name, tensor in live_tensors(model).items():
+        first = first_name.setdefault(id(tensor), name)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        averaged = (
+            buffers == "averaged" and name in persistent and tensor.dtype in EXCHANGED_DTYPES
+        )
+        travels = tensor.requires_grad if is_parameter else averaged
+        if travels:
+            _refuse_unsupported(name, tensor)
+            travelling[first] = tensor
+        specs.append(
+            TensorSpec(
+                name=name,
+                shape=tuple(tensor.shape),
+                dtype=_dtype_name(tensor.dtype),
+                kind="parameter" if is_parameter else "buffer",
+                trainable=travels,
+                alias=None if first == name else first,
+            )
+        )
+    if not any(spec.kind == "parameter" and spec.trainable for spec in specs):
+        raise SettingsError(
+            "the model has no trainable parameter, so there is nothing to exchange; "
+            "set requires_grad=True on the parameters to train"
+        )
+    _refuse_overlap(travelling)
+    return tuple(specs)
+
+
+def exchanged(specs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """Return the specs whose values travel, each group of tied tensors once, by its first name."""
+    return tuple(spec for spec in specs if spec.trainable and spec.alias is None)
+
+
+def differences(run: Sequence[TensorSpec], here: Sequence[TensorSpec]) -> list[str]:
+    """Return in which ways the model ``here`` is not the one of ``run``, a line for each way.
+
+    Tensors that differ in the same way share a line. The order of the tensors does not matter.
+
+    >>> differences(describe(nn.Linear(2, 1), buffers="local"),
+    ...             describe(nn.Linear(3, 1), buffers="local"))
+    ['weight: shape (1, 2) in the run, (1, 3) here']
+    """
+    of_run, of_here = ({spec.name: spec for spec in specs} for specs in (run, here))
+    names_by_way: defaultdict[str, list[str]] = defaultdict(list)
+    for name in of_run:
+        if name not in of_here:
+            names_by_way["missing here"].append(name)
+    for name, spec in of_here.items():
+        if name not in of_run:
+            names_by_way["not in the run"].append(name)
+        elif way := _difference(of_run[name], spec):
+            names_by_way[way].append(name)
+    lines = [f"{_listed(names)}: {way}" for way, names in names_by_way.items()]
+    if len(lines) > DIFFERENCES_SHOWN:
+        rest = len(lines) - DIFFERENCES_SHOWN
+        lines = [*lines[:DIFFERENCES_SHOWN], f"... and {rest} more differences"]
+    return lines
+
+
+def _difference(run: TensorSpec, here: TensorSpec) -> str:
+    """Return everything in which ``here`` differs from ``run``; empty when nothing does."""
+    facts = [
+        ("", _kind(run), _kind(here)),
+        ("shape ", str(run.shape), str(here.shape)),
+        ("dtype ", run.dtype, here.dtype),
+        ("", _tie(run), _tie(here)),
+    ]
+    return "; ".join(
+        f"{what}{there} in the run, {ours} here" for what, there, ours in facts if there != ours
+    )
+
+
+def _kind(spec: TensorSpec) -> str:
+    if spec.kind == "parameter":
+        return "trainable parameter" if spec.trainable else "frozen parameter"
+    return "averaged buffer" if spec.trainable else "local buffer"
+
+
+def _tie(spec: TensorSpec) -> str:
+    return "not tied" if spec.alias is None else f"tied to {spec.alias}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN])
+    rest = len(names) - NAMES_SHOWN
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+# -- live tensors ---------------------------------------------------------------------------
+
+
+def canonical_name(name: str) -> str:
+    """Return ``name`` without wrappers' prefixes.
+
+    >>> canonical_name("module._orig_mod.head.weight")
+    'head.weight'
+    """
+    *path, leaf = name.split(".")
+    return ".".join([*(part for part in path if part not in PREFIXES), leaf])
+
+
+def live_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return every parameter, then every buffer, by canonical name; tied ones under each name.
+
+    Raises:
+        SettingsError: two different tensors have one canonical name.
+    """
+    tensors: dict[str, Tensor] = {}
+    named = [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]
+    for raw, tensor in named:
+        name = canonical_name(raw)
+        if tensors.setdefault(name, tensor) is not tensor:
+            raise SettingsError(
+                f"two tensors of the model are both called {name!r} once the wrappers' "
+                "'module.' and '_orig_mod.' are dropped; rename one of them"
+            )
+    return tensors
+
+
+def named_values(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies on the CPU of the tensors of ``model.state_dict()``, by the user's own names.
+
+    Wrappers are taken off first. Tied tensors appear under each of their names, so that
+    ``load_state_dict`` of the bare model accepts the result strictly.
+    """
+    bare = _unwrapped(model)
+    return {
+        key.replace("_orig_mod.", ""): value.detach().to("cpu", copy=True).contiguous()
+        for key, value in bare.state_dict().items()
+        if isinstance(value, Tensor)
+    }
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if isinstance(model, WRAPPERS):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _refuse_unsupported(name: str, tensor: Tensor) -> None:
+    """Raise ``SettingsError`` when ``tensor`` has no float32 vector that stands for it."""
+    if nn.parameter.is_lazy(tensor):
+        raise SettingsError(
+            f"{name!r} is not initialized; run one batch through the model before joining"
+        )
+    if tensor.layout != torch.strided:
+        raise SettingsError(f"{name!r} is sparse; only dense tensors are exchanged: freeze it")
+    if tensor.dtype not in EXCHANGED_DTYPES:
+        known = ", ".join(_dtype_name(dtype) for dtype in EXCHANGED_DTYPES)
+        raise SettingsError(
+            f"{name!r} has dtype {_dtype_name(tensor.dtype)}, which is not exchanged; "
+            f"freeze it, or use one of {known}"
+        )
+
+
+def _refuse_overlap(tensors: dict[str, Tensor]) -> None:
+    """Raise ``SettingsError`` when writing one tensor would change another, or itself twice."""
+    extents: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for name, tensor in tensors.items():
+        if tensor.is_meta or tensor.numel() == 0:
+            continue
+        steps = [
+            (size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+        ]
+        if any(size > 1 and step == 0 for size, step in zip(tensor.shape, steps, strict=True)):
+            raise SettingsError(f"{name!r} is an expanded view; store it with .clone()")
+        start = tensor.storage_offset() * tensor.itemsize
+        end = start + (sum(steps) + 1) * tensor.itemsize
+        extents[tensor.untyped_storage().data_ptr()].append((start, end, name))
+    for spans in extents.values():
+        for (_, end, name), (start, _, other) in pairwise(sorted(spans)):
+            if start < end:
+                raise SettingsError(
+                    f"{name!r} and {other!r} overlap in one storage; tie them by using the same "
+                    "Parameter object, or give each its own storage with .clone()"
+                )
+
+
+# -- one fragment ---------------------------------------------------------------------------
+
+
+class FragmentTensors:
+    """The live tensors of one fragment, read and written as one flat float32 vector.
+
+    The vector is ``layout.numel`` long: each tensor in row-major order at its slot, whatever its
+    strides, and zeros between. Call the methods where the optimizer is not writing.
+    """
+
+    def __init__(self, model: nn.Module, layout: FragmentLayout) -> None:
+        tensors = live_tensors(model)
+        self._numel = layout.numel
+        self._parts = [
+            (slice(slot.offset, slot.offset + slot.numel), tensors[slot.name])
+            for slot in layout.slots
+        ]
+
+    @torch.no_grad()
+    def gather(self, out: Tensor | None = None) -> Tensor:
+        """Return the values as float32, shape (numel,), on the device of the tensors.
+
+        ``out``: a vector an earlier call returned, to be filled again.
+        """
+        if out is None:
+            out = torch.zeros(self._numel, device=self._parts[0][1].device)
+        for part, tensor in self._parts:
+            out[part].view(tensor.shape).copy_(tensor)
+        return out
+
+    @torch.no_grad()
+    def scatter(self, flat: Tensor) -> None:
+        """Write ``flat`` back in place, each value rounded to its tensor's dtype."""
+        for part, tensor in self._parts:
+            tensor.copy_(flat[part].view(tensor.shape))
+
+    def rounded(self, flat: Tensor) -> Tensor:
+        """Return what ``gather`` would after ``scatter(flat)``, without touching the model.
+
+        ``flat`` itself when every tensor holds all of float32.
+        """
+        narrow = [
+            (part, tensor.dtype)
+            for part, tensor in self._parts
+            if tensor.dtype in (torch.bfloat16, torch.float16)
+        ]
+        if not narrow:
+            return flat
+        result = flat.clone()
+        for part, dtype in narrow:
+            result[part] = flat[part].to(dtype)
+        return result

@@ -1,0 +1,229 @@
+"""A store in a directory of a local or network disk: atomic by ``link(2)``, durable by ``fsync``.
+
+An object is a file. It is written under a dot-name beside its final one, so that no reader ever
+sees half of it, and then linked (``create``) or renamed (``put``) into place. ``link`` refuses an
+existing name atomically, on NFS too; ``rename`` would replace it, and looking first would race.
+A process killed half-way leaves a dot-file, which listings skip.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+
+from gradientmail.clock import fresh_nonce, system_random
+from gradientmail.errors import StoreAccessError, StoreFullError, StoreUnavailableError
+from gradientmail.store.base import Created, Entry, Fetched, Store, check_key
+from gradientmail.store.streams import byte_views, copy, sink_to
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs a blocking call away from the event loop, as ``asyncio.to_thread`` does."""
+
+    def __call__(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
+        """Return the awaitable of ``function``'s result."""
+        ...
+
+
+class LocalStore(Store):
+    """Objects as files under ``root``, which the first write creates.
+
+    Example:
+        >>> store = LocalStore(Path("/shared/run"))
+        >>> asyncio.run(store.create("a/1", b"first"))
+        <Created.CREATED: 'created'>
+    """
+
+    def __init__(self, root: Path, *, offload: Offload = asyncio.to_thread) -> None:
+        self._root = root.absolute()
+        self._offload = offload
+        self._rng = system_random()
+
+    async def create(self, key: str, data: bytes) -> Created:
+        """See ``Store.create``."""
+        return await self._offload(self._create, self._path(key), data)
+
+    async def put(self, key: str, buffers: Sequence[bytes | memoryview]) -> None:
+        """See ``Store.put``."""
+        await self._offload(self._put, self._path(key), buffers)
+
+    async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
+        """See ``Store.read``."""
+        return await self._offload(_read, self._path(key), start, end)
+
+    async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
+        """See ``Store.fetch``."""
+        return await self._offload(_fetch, self._path(key), path, limit_bytes)
+
+    async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
+        """See ``Store.list``."""
+        return await self._offload(_list, self._root, prefix, after)
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """See ``Store.delete``."""
+        await self._offload(self._delete, [self._path(key) for key in keys])
+
+    async def close(self) -> None:
+        """See ``Store.close``."""
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)
+
+    def _create(self, path: Path, data: bytes) -> Created:
+        with _translated(path), self._staged(path, [data]) as staged:
+            try:
+                os.link(staged, path)
+            except OSError as error:
+                # Two links mean that ours was made and only the answer was lost (NFS).
+                if staged.stat().st_nlink == 1:
+                    if error.errno == errno.EEXIST:
+                        return Created.EXISTS
+                    raise
+        return Created.CREATED
+
+    def _put(self, path: Path, buffers: Sequence[bytes | memoryview]) -> None:
+        with _translated(path), self._staged(path, buffers) as staged:
+            staged.replace(path)
+
+    @contextlib.contextmanager
+    def _staged(self, path: Path, buffers: Sequence[bytes | memoryview]) -> Iterator[Path]:
+        """Write a durable temporary file beside ``path``; when all is done it is gone."""
+        staged, descriptor = self._open_beside(path)
+        try:
+            with os.fdopen(descriptor, "wb", buffering=0) as file:
+                for view in byte_views(buffers):
+                    written = 0
+                    while written < len(view):
+                        written += file.write(view[written:])
+                os.fsync(descriptor)
+            yield staged
+        finally:
+            staged.unlink(missing_ok=True)
+        _sync(path.parent)
+
+    def _open_beside(self, path: Path) -> tuple[Path, int]:
+        """Open a new dot-file; again when a concurrent ``delete`` took the empty directory."""
+        for _ in range(8):
+            staged = path.with_name(f".{fresh_nonce(self._rng)}.tmp")
+            _make_durable(path.parent)
+            with contextlib.suppress(FileNotFoundError):
+                return staged, os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        raise StoreUnavailableError(f"the directory of {path} vanishes whenever it is made")
+
+    def _delete(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            with _translated(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
+        for directory in {path.parent for path in paths}:
+            _remove_empty(directory, self._root)
+
+
+def _read(path: Path, start: int, end: int | None) -> bytes | None:
+    try:
+        with _translated(path), path.open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read() if end is None else _read_exactly(file, max(0, end - start))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _fetch(source: Path, path: Path, limit_bytes: int) -> Fetched | None:
+    try:
+        with _translated(source), source.open("rb", buffering=0) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            with sink_to(path, limit_bytes) as sink:
+                sink.expect(size_bytes)
+                copy(file, sink)
+            return sink.fetched()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _list(root: Path, prefix: str, after: str) -> Sequence[Entry]:
+    """Walk only the directories that can hold keys of ``prefix`` after ``after``."""
+    entries: list[Entry] = []
+    pending = [prefix.rpartition("/")[0]]
+    with _translated(root):
+        while pending:
+            directory = pending.pop()
+            for found in _scan(root / directory):
+                key = f"{directory}/{found.name}" if directory else found.name
+                if found.is_dir():
+                    if _may_hold(f"{key}/", prefix, after):
+                        pending.append(key)
+                elif not found.name.startswith(".") and key.startswith(prefix) and key > after:
+                    with contextlib.suppress(FileNotFoundError):
+                        entries.append(_entry(key, found))
+    return sorted(entries, key=lambda entry: entry.key)
+
+
+def _may_hold(directory: str, prefix: str, after: str) -> bool:
+    """Say whether a key under ``directory`` (ending in "/") can be asked for."""
+    related = directory.startswith(prefix) or prefix.startswith(directory)
+    return related and (directory > after or after.startswith(directory))
+
+
+def _scan(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _entry(key: str, found: os.DirEntry[str]) -> Entry:
+    status = found.stat()
+    tag = f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
+    return Entry(key, status.st_size, tag)
+
+
+def _make_durable(directory: Path) -> None:
+    """Make ``directory`` and its parents, so that they survive a power cut."""
+    if directory.is_dir():
+        return
+    _make_durable(directory.parent)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir()
+    _sync(directory.parent)
+
+
+def _remove_empty(directory: Path, root: Path) -> None:
+    """Remove ``directory`` and its parents below ``root`` as far as they are empty."""
+    with contextlib.suppress(OSError):
+        while directory != root:
+            directory.rmdir()
+            directory = directory.parent
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_LINKS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
+
+
+@contextlib.contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Turn an ``OSError`` about ``path`` into the store's error; a missing file passes as it is."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (NotADirectoryError, IsADirectoryError) as error:
+        raise
+    except OSError as error:
+        ...
