@@ -217,14 +217,13 @@ def _refuse_overlap(tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.is_meta or tensor.numel() == 0:
             continue
-        steps = [
-            (size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
-        ]
-        if any(size > 1 and step == 0 for size, step in zip(tensor.shape, steps, strict=True)):
+        dims = [(int(n), step) for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
+        if any(n > 1 and step == 0 for n, step in dims):
             raise SettingsError(f"{name!r} is an expanded view; store it with .clone()")
-        start = tensor.storage_offset() * tensor.itemsize
-        end = start + (sum(steps) + 1) * tensor.itemsize
-        extents[tensor.untyped_storage().data_ptr()].append((start, end, name))
+        start = int(tensor.storage_offset())
+        end = start + 1 + sum((n - 1) * step for n, step in dims)
+        span = (start * tensor.itemsize, end * tensor.itemsize, name)
+        extents[tensor.untyped_storage().data_ptr()].append(span)
     for spans in extents.values():
         for (_, end, name), (start, _, other) in pairwise(sorted(spans)):
             if start < end:
