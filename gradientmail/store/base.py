@@ -7,15 +7,32 @@
 Not promised: that a listing is fresh, that a delete has happened, the order of unrelated
 operations, a clock. ``gradientmail.testing.stores`` checks the promises on any store.
 
+A key matches ``[A-Za-z0-9._/-]+``, at most 512 characters, with no empty, ``.`` or ``..`` segment
+and no last segment that begins with a dot (``check_key``); another one is a ``ValueError``.
+
 Every operation may raise ``StoreUnavailableError`` (UNKNOWN: it may have happened; call again with
 the same bytes), ``StoreAccessError`` (403, 400, missing bucket: stop) or ``StoreFullError``.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
+
+_KEY = re.compile(r"(?=.{1,512}\Z)([A-Za-z0-9._-]+/)*(?!\.)[A-Za-z0-9._-]+")
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if it is one.
+
+    Raises:
+        ValueError: it has a character, a length or a segment that no key may have.
+    """
+    if not _KEY.fullmatch(key) or not {".", ".."}.isdisjoint(key.split("/")):
+        raise ValueError(f"not a key of a store: {key!r}")
+    return key
 
 
 class Created(Enum):
@@ -27,7 +44,7 @@ class Created(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object in a listing: its key, its size, and a tag that changes whenever it is rewritten."""
+    """One object in a listing: its key, its size, and a tag that changes when it is rewritten."""
 
     key: str
     size_bytes: int
@@ -43,7 +60,7 @@ class Fetched:
 
 
 class Store(Protocol):
-    """Where a run's objects live. Keys match ``[A-Za-z0-9._/-]+``, at most 512 characters.
+    """Where a run's objects live.
 
     No operation retries by itself: ``store.retrying`` is the one place that does.
     """
@@ -51,7 +68,8 @@ class Store(Protocol):
     async def create(self, key: str, data: bytes) -> Created:
         """Create ``key`` holding ``data`` unless it exists; an existing object is untouched.
 
-        One single conditional PUT of a small record, never multipart.
+        One single conditional PUT of a small record, never multipart. ``data`` should be unique to
+        its writer (records carry a nonce): then who won can be told after a lost answer.
         """
         ...
 
@@ -64,11 +82,16 @@ class Store(Protocol):
         ...
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
-        """Return bytes ``[start, end)``, cut at the object's end; None when there is no object."""
+        """Return bytes ``[start, end)``, cut at the object's end; None when there is no object.
+
+        A range that starts at or beyond the end is ``b""``.
+        """
         ...
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
         """Stream the object into the file ``path``, hashing on the way; None when there is none.
+
+        A fetch that fails leaves no file at ``path``.
 
         Raises:
             PayloadError: the object is larger than ``limit_bytes``; at most that many were read.
@@ -78,7 +101,9 @@ class Store(Protocol):
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
         """Return every object whose key starts with ``prefix`` and sorts after ``after``.
 
-        In UTF-8 byte order, each key once. ``after`` is a full key.
+        In UTF-8 byte order, each key once. ``after`` is a full key; ``prefix`` is any string, so
+        that "r" lists "r-x" and "r/1". Foreign objects (a console's folder marker) are listed too,
+        under names that may be no keys.
         """
         ...
 

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -127,22 +128,30 @@ class LocalStore(Store):
 
 
 def _read(path: Path, start: int, end: int | None) -> bytes | None:
-    try:
-        with _translated(path), path.open("rb", buffering=0) as file:
+    with _translated(path):
+        file = _opened(path)
+        if file is None:
+            return None
+        with file:
             file.seek(start)
-            return file.read() if end is None else _read_exactly(file, max(0, end - start))
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
+            return file.read() if end is None else file.read(max(0, end - start))
 
 
 def _fetch(source: Path, path: Path, limit_bytes: int) -> Fetched | None:
+    with _translated(source):
+        file = _opened(source)
+        if file is None:
+            return None
+        with file, sink_to(path, limit_bytes) as sink:
+            sink.expect(os.fstat(file.fileno()).st_size)
+            copy(file, sink)
+        return sink.fetched()
+
+
+def _opened(path: Path) -> BufferedReader | None:
+    """Open an object for reading; None when there is none, or a directory has its name."""
     try:
-        with _translated(source), source.open("rb", buffering=0) as file:
-            size_bytes = os.fstat(file.fileno()).st_size
-            with sink_to(path, limit_bytes) as sink:
-                sink.expect(size_bytes)
-                copy(file, sink)
-            return sink.fetched()
+        return path.open("rb")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
 
@@ -211,19 +220,27 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_NO_LINKS = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-_NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
+_ADVICE = {
+    errno.EACCES: "this user may not do that there; check owner and mode",
+    errno.EPERM: "not permitted there; the file system must have hard links (FAT has none)",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EOPNOTSUPP: "the file system has no hard links; use another directory",
+    errno.ENOSYS: "the file system has no hard links; use another directory",
+    errno.ENOTDIR: "a file is where a directory must be",
+    errno.EISDIR: "a directory is where an object must be",
+    errno.ENAMETOOLONG: "the path is too long; use a shorter directory",
+}
 
 
 @contextlib.contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` about ``path`` into the store's error; a missing file passes as it is."""
+    """Turn an ``OSError`` about ``path`` into the store's error; an unexpected one is UNKNOWN."""
     try:
         yield
-    except FileNotFoundError:
-        raise
-    except (NotADirectoryError, IsADirectoryError) as error:
-        raise
     except OSError as error:
-        ...
+        reason = f"{path}: {error.strerror}"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise StoreFullError(f"{reason}; free some space and start again") from error
+        if error.errno in _ADVICE:
+            raise StoreAccessError(f"{reason}; {_ADVICE[error.errno]}") from error
+        raise StoreUnavailableError(reason) from error

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import xxhash
 
-from gradientmail.errors import PayloadError
-from gradientmail.store.base import Created, Entry, Fetched, Store
+from gradientmail.store.base import Created, Entry, Fetched, Store, check_key
+from gradientmail.store.streams import sink_to
 
 
 class MemoryStore(Store):
@@ -17,39 +17,40 @@ class MemoryStore(Store):
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
-        if key in self._objects:
+        if check_key(key) in self._objects:
             return Created.EXISTS
         self._objects[key] = bytes(data)
         return Created.CREATED
 
     async def put(self, key: str, buffers: Sequence[bytes | memoryview]) -> None:
         """See ``Store.put``."""
-        self._objects[key] = b"".join(buffers)
+        self._objects[check_key(key)] = b"".join(buffers)
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         """See ``Store.read``."""
-        data = self._objects.get(key)
+        data = self._objects.get(check_key(key))
         return None if data is None else data[start:end]
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
         """See ``Store.fetch``."""
-        data = self._objects.get(key)
+        data = self._objects.get(check_key(key))
         if data is None:
             return None
-        if len(data) > limit_bytes:
-            raise PayloadError(f"{len(data)} bytes where at most {limit_bytes} may be")
-        path.write_bytes(data)
-        return Fetched(len(data), f"xxh3_128:{xxhash.xxh3_128_hexdigest(data)}")
+        with sink_to(path, limit_bytes) as sink:
+            sink.write(data)
+        return sink.fetched()
 
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
         """See ``Store.list``."""
         keys = sorted(k for k in self._objects if k.startswith(prefix) and k > after)
-        return [Entry(k, len(data := self._objects[k]), xxhash.xxh3_128_hexdigest(data)) for k in keys]
+        return [
+            Entry(k, len(data := self._objects[k]), xxhash.xxh3_128_hexdigest(data)) for k in keys
+        ]
 
     async def delete(self, keys: Iterable[str]) -> None:
         """See ``Store.delete``."""
         for key in keys:
-            self._objects.pop(key, None)
+            self._objects.pop(check_key(key), None)
 
     async def close(self) -> None:
         """See ``Store.close``."""

@@ -2,21 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import xxhash
 
 from gradientmail.errors import PayloadError
 from gradientmail.store.base import Fetched
-
-
-class Reader(Protocol):
-    """What ``copy`` reads from: a binary file or the like."""
-
-    def readinto(self, buffer: bytearray, /) -> int:
-        """Fill the start of ``buffer``; return how many bytes, 0 at the end."""
-        ...
 
 
 def byte_views(buffers: Sequence[bytes | memoryview]) -> list[memoryview]:
@@ -69,7 +62,7 @@ def sink_to(path: Path, limit_bytes: int) -> Iterator[FileSink]:
         raise
 
 
-def copy(source: Reader, sink: FileSink) -> None:
+def copy(source: BufferedReader, sink: FileSink) -> None:
     """Move all of ``source`` into ``sink`` through one reused buffer of 1 MB."""
     buffer = bytearray(1 << 20)
     view = memoryview(buffer)
