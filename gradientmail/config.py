@@ -159,7 +159,7 @@ def from_environment(kind: type[S], environ: Mapping[str, str]) -> dict[str, str
     """
     found = {}
     for variable, value in environ.items():
-        if not variable.startswith(ENV_PREFIX) or variable == f"{ENV_PREFIX}CRASH_AT":
+        if not variable.startswith(ENV_PREFIX):
             continue
         key = variable.removeprefix(ENV_PREFIX).lower()
         if key in kind.__struct_fields__:

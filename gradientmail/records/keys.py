@@ -18,6 +18,7 @@ _MAIL = re.compile(
 )
 _PAYLOAD = re.compile(r"fragments/(\d{4})/(\d{10})/[0-9a-f]{32}\.(params|outer|update)\.safetensors")
 _TERM = re.compile(r"terms/(\d{10})\.json")
+_BOUNDARY = re.compile(r"swept/(\d{4})/(\d{10})\.json")
 _LEARNER = re.compile(r"learners/([A-Za-z0-9][A-Za-z0-9_-]{0,63})\.json")
 
 
@@ -115,3 +116,9 @@ def parse_learner(key: str) -> str | None:
     """Return the name in a presence's key; None for a foreign object."""
     match = _LEARNER.fullmatch(key)
     return match and match[1]
+
+
+def parse_boundary(key: str) -> int | None:
+    """Return the version in a boundary's key; None for a foreign object."""
+    match = _BOUNDARY.fullmatch(key)
+    return match and int(match[2])
