@@ -7,8 +7,8 @@ Each learner keeps rewriting its presence, and a listing shows a tag that change
     live    -- its presence says that it left ----------------------> gone
     silent, gone -- another tag ------------------------------------> live
 
-No learner's clock is read. A closer that did not look for half of presence_s was stalled itself and
-proves nobody's silence: who was live then is observed anew.
+No learner's clock is read. A closer that did not look for half of presence_s was stalled itself
+and proves nobody's silence: who was live then is observed anew.
 """
 
 from collections.abc import Mapping
