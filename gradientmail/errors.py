@@ -76,3 +76,10 @@ class PayloadError(GradientMailError):
 
 class NonFiniteError(PayloadError):
     """NaN or infinity where a finite number must be."""
+
+
+# -- look at this machine -------------------------------------------------------------------
+
+
+class StateNotSavedError(GradientMailError):
+    """A learner's local state was not saved; the one before is intact and training may go on."""
