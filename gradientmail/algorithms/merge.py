@@ -118,7 +118,9 @@ class RadialDirectionalMean:
         ]
         directions = combined_norms(units)
         for slot in radial:
-            length = sum(row[slot] * (own[slot] or 0.0) for row, own in zip(mean, norms, strict=True))
+            length = sum(
+                row[slot] * (own[slot] or 0.0) for row, own in zip(mean, norms, strict=True)
+            )
             if directions[slot] > _CANCELLED:
                 for row, unit in zip(mean, units, strict=True):
                     row[slot] = unit[slot] * (length / directions[slot])

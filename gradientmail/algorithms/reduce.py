@@ -5,56 +5,51 @@ closers would disagree in the last bit. Here a block of 64 is summed by halving 
 block sums by ``math.fsum``, which rounds once whatever the order.
 """
 
+import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import torch
 from torch import Tensor
 
-BLOCK: Final = 64
+from gradientmail.codecs.layout import ALIGN, FragmentLayout
+
+BLOCK: Final = ALIGN
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Where the tensors of a fragment lie in its flat vector.
+def slot_spans(layout: FragmentLayout) -> list[tuple[int, int]]:
+    """Return where each slot starts and where the next one does: its padding is its own."""
+    starts = [slot.offset for slot in layout.slots]
+    return list(zip(starts, [*starts[1:], layout.numel], strict=True))
 
-    Attributes:
-        names: One per slot, in layout order.
-        starts: First element of each slot, a multiple of 64; a slot ends where the next begins.
-        parameters_end: Where float buffers begin; a multiple of 4096.
-        numel: Length of the flat vector, a multiple of 4096.
+
+def per_block(layout: FragmentLayout, values: Sequence[float], start: int, stop: int) -> Tensor:
+    """Spread one value per slot over the blocks of ``[start, stop)``: float32 [blocks, 1].
+
+    Broadcast over a chunk seen as [blocks, 64], it scales every tensor by its own value.
     """
-
-    names: tuple[str, ...]
-    starts: tuple[int, ...]
-    parameters_end: int
-    numel: int
-
-    def ends(self) -> tuple[int, ...]:
-        """Return where each slot ends, padding included."""
-        return (*self.starts[1:], self.numel)
-
-    def per_block(self, values: Sequence[float]) -> Tensor:
-        """Spread one value per slot over the slot's blocks: float32 [numel / 64]."""
-        blocks = torch.tensor(
-            [(end - start) // BLOCK for start, end in zip(self.starts, self.ends(), strict=True)]
-        )
-        return torch.tensor(values, dtype=torch.float32).repeat_interleave(blocks)
+    offsets = [slot.offset for slot in layout.slots]
+    first = bisect.bisect_right(offsets, start) - 1
+    last = bisect.bisect_left(offsets, stop)
+    edges = [start, *offsets[first + 1 : last], stop]
+    blocks = torch.tensor([(high - low) // BLOCK for low, high in pairwise(edges)])
+    spread = torch.tensor(values[first:last], dtype=torch.float32).repeat_interleave(blocks)
+    return spread.unsqueeze(1)
 
 
 class SquareSums:
     """Accumulates the sum of squares of every slot, chunk by chunk.
 
-    >>> sums = SquareSums(Geometry(("w",), (0,), 4096, 4096))
+    >>> sums = SquareSums(layout([("w", 4096)]))
     >>> sums.add(0, torch.full((4096,), 2.0))
     >>> sums.norms()
     [128.0]
     """
 
-    def __init__(self, geometry: Geometry) -> None:
-        self._spans = list(zip(geometry.starts, geometry.ends(), strict=True))
+    def __init__(self, layout: FragmentLayout) -> None:
+        self._spans = slot_spans(layout)
         self._partial: list[list[float]] = [[] for _ in self._spans]
 
     def add(self, start: int, chunk: Tensor) -> None:

@@ -1,0 +1,115 @@
+"""The algorithm of a run: its settings, put together as the parts that act on them."""
+
+from dataclasses import dataclass
+
+from gradientmail.algorithms.aggregator import MASTER, PARAMS, UPDATE, Aggregator
+from gradientmail.algorithms.alignment import ALIGNMENTS, Alignment
+from gradientmail.algorithms.merge import MERGES
+from gradientmail.algorithms.outer import OuterOptimizer
+from gradientmail.codecs.payload import PayloadFormat
+from gradientmail.codecs.precision import Precision
+from gradientmail.config import RunSettings
+from gradientmail.errors import SettingsError
+from gradientmail.protocol.schedule import RoundSchedule
+
+DELTA = "delta"
+"""The section of a contribution's payload."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """What learners and closers of one run do; ``settings`` is its record in the manifest.
+
+    Attributes:
+        schedule: When each fragment's rounds are due.
+        plan: Name of the fragment plan.
+        delta_dtype: Codec of contributions.
+        commit_dtype: Codec of the published parameters.
+        update_dtype: Codec of updates; None: not published.
+        aggregator: Contributions to the next version.
+        alignment: A commit to local parameters.
+
+    Example:
+        >>> algorithm_of(RunSettings(sync_every=100, fragments=4)).schedule.step_of(0)
+        25
+    """
+
+    settings: RunSettings
+    schedule: RoundSchedule
+    plan: str
+    delta_dtype: Precision
+    commit_dtype: Precision
+    update_dtype: Precision | None
+    aggregator: Aggregator
+    alignment: Alignment
+
+    @property
+    def quorum(self) -> int:
+        """Accepted contributions that open the grace window."""
+        return self.settings.quorum
+
+    @property
+    def mixing(self) -> float:
+        """Share of the local value that ``Blend`` keeps."""
+        return self.settings.mixing
+
+    @property
+    def flush_on_close(self) -> bool:
+        """Whether a leaving learner posts its unfinished steps."""
+        return self.settings.flush_on_close
+
+    def delta_format(self, numel: int) -> PayloadFormat:
+        """Return the payload format of a contribution of ``numel`` elements."""
+        return PayloadFormat(numel, {DELTA: self.delta_dtype})
+
+    def params_format(self, numel: int) -> PayloadFormat:
+        """Return the payload format of published parameters."""
+        return PayloadFormat(numel, {PARAMS: self.commit_dtype})
+
+    def update_format(self, numel: int) -> PayloadFormat | None:
+        """Return the payload format of an update; None where none is published."""
+        return self.update_dtype and PayloadFormat(numel, {UPDATE: self.update_dtype})
+
+    def outer_format(self, numel: int) -> PayloadFormat | None:
+        """Return the payload format of the closer's own state; None where it has none.
+
+        The master is kept only where rounding parts it from what is published.
+        """
+        rounded = self.update_dtype is not None or self.commit_dtype is not Precision.F32
+        sections = [*self.aggregator.outer.sections, *([MASTER] if rounded else [])]
+        return PayloadFormat(numel, dict.fromkeys(sections, Precision.F32)) if sections else None
+
+
+def algorithm_of(settings: RunSettings) -> Algorithm:
+    """Return the algorithm that ``settings`` describe.
+
+    Raises:
+        SettingsError: two settings contradict each other; the message says what to change.
+    """
+    if settings.downlink is not None and settings.published != "F32":
+        raise SettingsError(
+            f"downlink = {settings.downlink!r} with published = {settings.published!r}: updates "
+            "are exact only against F32 parameters; set published = 'F32' or downlink = 'none'"
+        )
+    if settings.alignment == "blend" and not settings.mixing:
+        raise SettingsError("alignment = 'blend' keeps nothing at mixing = 0: use 'overwrite'")
+    outer = OuterOptimizer(
+        settings.outer_lr, settings.outer_momentum, settings.outer_nesterov
+    )
+    return Algorithm(
+        settings=settings,
+        schedule=RoundSchedule(
+            settings.sync_every, settings.fragments, settings.in_flight, settings.overlap_steps
+        ),
+        plan=settings.plan,
+        delta_dtype=Precision(settings.uplink),
+        commit_dtype=Precision(settings.published),
+        update_dtype=Precision(settings.downlink) if settings.downlink else None,
+        aggregator=Aggregator(
+            merge=MERGES[settings.merge],
+            weights=settings.weights,
+            outer=outer,
+            clip_ratio=settings.clip_ratio,
+        ),
+        alignment=ALIGNMENTS[settings.alignment](settings.mixing),
+    )

@@ -1,0 +1,109 @@
+"""Aggregation: accepted files and the present version in, files of the next version out."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from gradientmail.algorithm import DELTA, Algorithm
+from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Closing, Outcome
+from gradientmail.closer.intake import Accepted
+from gradientmail.codecs.layout import FragmentLayout
+from gradientmail.codecs.payload import (
+    FileSource,
+    FileTarget,
+    PayloadFormat,
+    PayloadReader,
+    PayloadWriter,
+)
+
+OUTER = "outer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """The payload files of one version, by role: params, outer and update."""
+
+    params: Path
+    outer: Path | None = None
+    update: Path | None = None
+
+
+def aggregate(
+    algorithm: Algorithm,
+    layout: FragmentLayout,
+    accepted: Sequence[Accepted],
+    present: Files,
+    target: Mapping[str, Path],
+) -> Outcome:
+    """Write the payloads of the next version to ``target`` (by role), reading by chunks.
+
+    Contributions are taken in the order given. Blocks for as long as it takes.
+
+    Raises:
+        NonFiniteError: the merged pseudo-gradient is not finite.
+    """
+    formats = roles(algorithm, layout.numel)
+    delta = algorithm.delta_format(layout.numel)
+    with ExitStack() as stack:
+        sources = [
+            _Delta(PayloadReader(delta, stack.enter_context(FileSource(one.path))))
+            for one in accepted
+        ]
+        files = {PARAMS: present.params, OUTER: present.outer}
+        state = _State(
+            {
+                section: PayloadReader(formats[role], stack.enter_context(FileSource(path)))
+                for role, path in files.items()
+                if path is not None
+                for section in formats[role].sections
+            }
+        )
+        sink = _Sink()
+        for role, payload_format in formats.items():
+            file = stack.enter_context(FileTarget(target[role]))
+            writer = PayloadWriter(payload_format, file)
+            sink.writers.update(dict.fromkeys(payload_format.sections, writer))
+        counters = [one.counters for one in accepted]
+        return Closing(algorithm.aggregator, layout, counters, sources).run(state, sink)
+
+
+def roles(algorithm: Algorithm, numel: int) -> dict[str, PayloadFormat]:
+    """Return the format of every payload a version of ``numel`` elements has, by role."""
+    formats = {
+        PARAMS: algorithm.params_format(numel),
+        OUTER: algorithm.outer_format(numel),
+        UPDATE: algorithm.update_format(numel),
+    }
+    return {role: found for role, found in formats.items() if found is not None}
+
+
+@dataclass(frozen=True)
+class _Delta:
+    reader: PayloadReader
+
+    def read(self, start: int, stop: int) -> Tensor:
+        return self.reader.read(DELTA, start, stop)
+
+
+@dataclass(frozen=True)
+class _State:
+    readers: Mapping[str, PayloadReader]
+
+    def read(self, section: str, start: int, stop: int) -> Tensor | None:
+        reader = self.readers.get(section)
+        return None if reader is None else reader.read(section, start, stop)
+
+
+@dataclass
+class _Sink:
+    writers: dict[str, PayloadWriter] = field(default_factory=dict)
+
+    @property
+    def sections(self) -> frozenset[str]:
+        return frozenset(self.writers)
+
+    def write(self, section: str, start: int, chunk: Tensor) -> Tensor:
+        return self.writers[section].write(section, start, chunk)

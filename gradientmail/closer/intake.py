@@ -1,0 +1,124 @@
+"""Intake: one contribution from a key in a listing to a checked file, or a reason to reject it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from gradientmail.algorithm import DELTA
+from gradientmail.algorithms.aggregator import Counters
+from gradientmail.algorithms.reduce import SquareSums
+from gradientmail.closer.spool import Offload, Spool
+from gradientmail.codecs.layout import FragmentLayout, chunks
+from gradientmail.codecs.payload import FileSource, PayloadFormat, PayloadReader
+from gradientmail.errors import PayloadError, RecordError
+from gradientmail.protocol.judging import Round, reason_to_reject, reason_to_reject_data
+from gradientmail.records import canonical
+from gradientmail.records.contribution import ContributionRecord
+from gradientmail.records.keys import MailKey
+from gradientmail.store.base import Entry, Store
+
+_HASH_STEP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """A contribution that counts.
+
+    Attributes:
+        counters: With the norms this closer found in the data.
+        path: The whole object, in the spool.
+        digest: Of the whole object.
+    """
+
+    key: str
+    record: ContributionRecord
+    counters: Counters
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """An object that does not count, and why; ``learner`` is whose mail it was."""
+
+    key: str
+    learner: str
+    reason: str
+
+
+Verdict = Accepted | Rejected
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Judges the mail of one fragment."""
+
+    store: Store
+    spool: Spool
+    layout: FragmentLayout
+    payload_format: PayloadFormat
+    offload: Offload
+
+    async def judge(self, judged: Round, key: MailKey, entry: Entry) -> Verdict | None:
+        """Judge one object by one ranged read, then fetch it and check its data.
+
+        None: it is gone, or an operator put something else in its place: look again.
+        """
+        try:
+            return await self._judge(judged, key, entry)
+        except (PayloadError, RecordError) as exc:
+            self.spool.drop(entry.key)
+            reason = exc.reason if isinstance(exc, RecordError) else str(exc)
+            return Rejected(key=entry.key, learner=key.learner, reason=reason)
+
+    async def _judge(self, judged: Round, key: MailKey, entry: Entry) -> Verdict | None:
+        head = await self.store.read(entry.key, 0, self.payload_format.max_header_bytes)
+        if head is None:
+            return None
+        header = self.payload_format.check_header(head, entry.size_bytes)
+        if header.metadata is None:
+            raise PayloadError("it holds no contribution record")
+        record = canonical.decode(ContributionRecord, entry.key, header.metadata.encode())
+        if reason := reason_to_reject(judged, key, record):
+            raise PayloadError(reason)
+        fetched = await self.spool.fetch(entry.key, limit_bytes=entry.size_bytes)
+        if fetched is None:
+            return None
+        path = self.spool.path(entry.key)
+        found = await self.offload(self._norms, path, header.data_start, record.digest)
+        if reason := reason_to_reject_data(record.norms, found):
+            raise PayloadError(reason)
+        norms = [
+            None if claim is None else norm
+            for claim, norm in zip(record.norms, found, strict=True)
+        ]
+        return Accepted(
+            key=entry.key,
+            record=record,
+            counters=Counters(steps=record.steps, tokens=record.tokens, norms=norms),
+            path=path,
+            digest=fetched.digest,
+        )
+
+    def _norms(self, path: Path, data_start: int, digest: str) -> list[float]:
+        """Return the norm of each tensor in the file, having checked every byte of it."""
+        if (found := _digest_from(path, data_start)) != digest:
+            raise PayloadError(f"its data has digest {found}, its header says {digest}")
+        sums = SquareSums(self.layout)
+        with FileSource(path) as source:
+            reader = PayloadReader(self.payload_format, source)
+            for start, stop in chunks(0, self.layout.numel):
+                sums.add(start, reader.read(DELTA, start, stop))
+        return sums.norms()
+
+
+def _digest_from(path: Path, start: int) -> str:
+    """Return the digest of a file's bytes from ``start`` on."""
+    state = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(_HASH_STEP_BYTES))
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        while count := file.readinto(buffer):
+            state.update(buffer[:count])
+    return f"xxh3_128:{state.hexdigest()}"

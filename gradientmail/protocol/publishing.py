@@ -1,0 +1,135 @@
+"""What a learner does at a step boundary: publish a round, wait for a commit, or train on.
+
+A learner goes through the rounds in order, never the same fragment twice at once::
+
+    training  -- round due, and room in flight -->              Publish(round)
+    training  -- overlap spent on the oldest round in flight -> Hold until it is committed
+    training  -- otherwise ------------------------------------> Train
+
+Its next round is the one after its last, or the oldest open one when others are ahead. It is due
+``gap(r)`` local steps after the last one, or at once while the closer calls it, if there is a step
+to post. Only what was trained against the newest commit the learner knows is ever posted.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from gradientmail.protocol.schedule import RoundSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Post the pseudo-gradient of the fragment this round targets."""
+
+    round_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Train no further until one of the rounds in flight is resolved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Take the next inner step."""
+
+
+Decision = Publish | Hold | Train
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InFlight:
+    """One published round whose commit has not been aligned with yet.
+
+    Attributes:
+        round_index: The round.
+        at_step: Local step count at which it was published.
+    """
+
+    round_index: int
+    at_step: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publishing:
+    """A learner's position in the schedule. All counts are its own inner steps.
+
+    Attributes:
+        schedule: The run's.
+        versions: Version of each fragment the learner is aligned with.
+        anchored_at: Step at which each fragment's anchor was taken, less what an alignment kept.
+        last_round: Last round published; -1 before the first.
+        last_step: Step at which that was; where training began, before the first.
+        in_flight: Rounds outstanding.
+    """
+
+    schedule: RoundSchedule
+    versions: tuple[int, ...]
+    anchored_at: tuple[int, ...]
+    last_round: int = -1
+    last_step: int = 0
+    in_flight: tuple[InFlight, ...] = field(default=())
+
+    def next_round(self) -> int:
+        """Return ``max(last published + 1, oldest open round)``, past what others have closed."""
+        round_index = max(self.last_round + 1, oldest_open_round(self.schedule, self.versions))
+        while self.schedule.version_after(round_index) <= self._version(round_index):
+            round_index += 1
+        return round_index
+
+    def decide(self, step: int, calling: AbstractSet[int] = frozenset()) -> Decision:
+        """Return what to do after inner step ``step`` while the closer calls rounds ``calling``."""
+        round_index = self.next_round()
+        if self._can_publish(round_index, step) and self._is_due(round_index, step, calling):
+            return Publish(round_index)
+        overlap = self.schedule.overlap_steps
+        if overlap is None or not self.in_flight:
+            return Train()
+        oldest = min(flight.at_step for flight in self.in_flight)
+        return Hold() if step - oldest >= overlap else Train()
+
+    def published(self, round_index: int, step: int) -> "Publishing":
+        """Return the state after publishing ``round_index`` at ``step``."""
+        flight = InFlight(round_index=round_index, at_step=step)
+        return replace(
+            self,
+            last_round=round_index,
+            last_step=step,
+            in_flight=(*self.in_flight, flight),
+        )
+
+    def aligned(self, fragment: int, version: int, anchored_at: int) -> "Publishing":
+        """Return the state after aligning ``fragment`` with ``version``: its round is resolved."""
+        resolved = self.schedule.fragment_of
+        return replace(
+            self,
+            versions=_put(self.versions, fragment, version),
+            anchored_at=_put(self.anchored_at, fragment, anchored_at),
+            in_flight=tuple(f for f in self.in_flight if resolved(f.round_index) != fragment),
+        )
+
+    def _can_publish(self, round_index: int, step: int) -> bool:
+        """A step to post, room in flight, and a base that is the round's: never two on one base."""
+        return (
+            step > self.anchored_at[self.schedule.fragment_of(round_index)]
+            and len(self.in_flight) < self.schedule.in_flight
+            and self._version(round_index) == self.schedule.version_after(round_index) - 1
+        )
+
+    def _version(self, round_index: int) -> int:
+        return self.versions[self.schedule.fragment_of(round_index)]
+
+    def _is_due(self, round_index: int, step: int, calling: AbstractSet[int]) -> bool:
+        return round_index in calling or step - self.last_step >= self.schedule.gap(round_index)
+
+
+def oldest_open_round(schedule: RoundSchedule, versions: Sequence[int]) -> int:
+    """Return the first round of the schedule that is not committed, given every newest version."""
+    return min(
+        schedule.round_of(fragment, version + 1) for fragment, version in enumerate(versions)
+    )
+
+
+def _put(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+    return (*values[:index], value, *values[index + 1 :])

@@ -1,0 +1,129 @@
+"""An open run: its manifest, and what follows from it, read once and shared by everyone."""
+
+import math
+from dataclasses import dataclass
+
+from gradientmail.algorithm import Algorithm, algorithm_of
+from gradientmail.codecs.layout import FragmentLayout, layout
+from gradientmail.mailbox import Mailbox
+from gradientmail.records.commit import RoundRecord
+from gradientmail.records.estimates import Estimates
+from gradientmail.records.manifest import FragmentSpec, Manifest, PayloadRef, TensorSpec
+from gradientmail.store.base import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """One committed version of a fragment: where its payloads are, and the chain behind it.
+
+    Attributes:
+        digest: Of its record; the next version's parent and the ``anchor`` of contributions to it.
+        record: The record; None for version 0, which the manifest names.
+    """
+
+    fragment: int
+    number: int
+    digest: str
+    params: PayloadRef
+    record: RoundRecord | None = None
+
+    @property
+    def outer(self) -> PayloadRef | None:
+        """The closer's own state; None before the first outer step."""
+        return self.record and self.record.outer
+
+    @property
+    def update(self) -> PayloadRef | None:
+        """What leads here from the version before; None: fetch ``params``."""
+        return self.record and self.record.update
+
+    @property
+    def applied(self) -> dict[str, int]:
+        """Highest base used of each learner."""
+        return self.record.applied if self.record else {}
+
+    @property
+    def estimates(self) -> Estimates:
+        """How long things take."""
+        return self.record.estimates if self.record else Estimates()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a learner, a closer and a reader all start from."""
+
+    mailbox: Mailbox
+    manifest: Manifest
+    digest: str
+    algorithm: Algorithm
+    layouts: tuple[FragmentLayout, ...]
+
+    @property
+    def name(self) -> str:
+        """The run's own name, which every record repeats."""
+        return self.manifest.run
+
+    def origin(self, fragment: int) -> Version:
+        """Return version 0 of ``fragment``."""
+        params = self.manifest.fragments[fragment].params
+        return Version(fragment=fragment, number=0, digest=self.digest, params=params)
+
+    async def version(self, fragment: int, number: int) -> Version | None:
+        """Return that version; None when it is not committed."""
+        if number == 0:
+            return self.origin(fragment)
+        return as_version(await self.mailbox.commit(fragment, number))
+
+    async def newest(self, fragment: int, hint: int = 0) -> Version:
+        """Return the newest version there is; ``hint`` says where to begin looking."""
+        newest = as_version(await self.mailbox.newest_commit(fragment, hint))
+        return newest or self.origin(fragment)
+
+    async def newest_of_all(self) -> list[Version]:
+        """Return the newest version of every fragment: one read of the head, then two each."""
+        head = await self.mailbox.head()
+        known = head.versions if head else ()
+        hints = [*known, *[0] * len(self.layouts)]
+        return [await self.newest(p, hints[p]) for p in range(len(self.layouts))]
+
+
+def as_version(found: tuple[RoundRecord, str] | None) -> Version | None:
+    """Return the version a record commits."""
+    if found is None:
+        return None
+    record, digest = found
+    return Version(
+        fragment=record.fragment,
+        number=record.version,
+        digest=digest,
+        params=record.params,
+        record=record,
+    )
+
+
+async def open_run(store: Store) -> Run:
+    """Return the run that ``store`` holds.
+
+    Raises:
+        RunNotFoundError: there is none.
+        RecordError: the manifest is damaged, or of a format this gradientmail does not read.
+    """
+    mailbox = Mailbox(store)
+    manifest, digest = await mailbox.manifest()
+    specs = {spec.name: spec for spec in manifest.tensors}
+    return Run(
+        mailbox=mailbox,
+        manifest=manifest,
+        digest=digest,
+        algorithm=algorithm_of(manifest.settings),
+        layouts=tuple(fragment_layout(fragment, specs) for fragment in manifest.fragments),
+    )
+
+
+def fragment_layout(fragment: FragmentSpec, specs: dict[str, TensorSpec]) -> FragmentLayout:
+    """Return where the tensors of ``fragment`` lie: parameters in the plan's order, then buffers."""
+    sizes: dict[str, list[tuple[str, int]]] = {"parameter": [], "buffer": []}
+    for entry in fragment.entries:
+        spec = specs[entry.name]
+        sizes[spec.kind].append((spec.name, math.prod(spec.shape)))
+    return layout(sizes["parameter"], sizes["buffer"])
