@@ -1,0 +1,166 @@
+"""Chunks of numbers to stored entries and back: the scales, and the search for the best ones.
+
+A block of 64 (8-bit) or 32 (4-bit) numbers shares one scale: what a 1 of the grid stands for. It
+is a positive float32 with three mantissa bits, ``float_from_bits(c << 20)`` of an eleven-bit
+``c``, of which every tile keeps a base (I16) and every block the steps above it (U8): 32 octaves
+a tile. Decoding is ``scale * value of the code``, one
+float32 product, exact in all formats but NF4.
+
+>>> x = torch.randn(4096)
+>>> chunk = encode_chunk(x, Precision.I8)
+>>> bool((decode_chunk(chunk, Precision.I8) - x).abs().max() < 0.03)
+True
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from gradientmail.codecs.grids import Grid, grid_of
+from gradientmail.codecs.layout import ALIGN, TILE, FragmentLayout
+from gradientmail.codecs.precision import Precision
+from gradientmail.errors import NonFiniteError, PayloadError
+
+EncodedChunk = dict[str, Tensor]
+"""The stored items of whole tiles by entry name: flat tensors of the dtypes of ``entries``."""
+
+LIMIT = 2.0**100
+"""The largest magnitude that may be sent. Far above any gradient; sums of it stay finite."""
+
+_MIN_BASE = 64  # a scale of 2^-119: it and its reciprocal are normal numbers
+_HEADROOM = 1  # codes left above a tile's largest, for the search to step up
+_MAX_BASE = ((127 + 100) << 3) - 255 + _HEADROOM  # the base of a tile that reaches LIMIT
+
+_TRIES = (1, -1, -2, -3)
+"""Steps from the scale at which nothing saturates, an eighth to a sixteenth each, that four-bit
+formats try besides; measured best of five on Gaussian, Student t3 and AdamW differences."""
+
+_FLOATS = {
+    Precision.F32: torch.float32,
+    Precision.F16: torch.float16,
+    Precision.BF16: torch.bfloat16,
+}
+
+
+def encode_chunk(x: Tensor, precision: Precision) -> EncodedChunk:
+    """Encode a float tensor of whole tiles, of any strides, as flat entries on its device.
+
+    Never shares memory with ``x``. The same numbers give the same bytes wherever a tile lies.
+
+    Raises:
+        NonFiniteError: NaN or infinity in ``x``.
+        PayloadError: a magnitude above ``LIMIT``, or above what F16 can hold.
+    """
+    x = x.to(torch.float32).reshape(-1)
+    if precision.block is None:
+        dtype = _FLOATS[precision]
+        _check_magnitude(x, min(LIMIT, torch.finfo(dtype).max))
+        return {"values": x.to(dtype, copy=True)}
+    rows = x.view(-1, precision.block)
+    grid = grid_of(precision, x.device)
+    absmax = rows.abs().amax(1)
+    _check_magnitude(absmax, LIMIT)
+    codes = _scale_codes(absmax, grid).view(-1, TILE // precision.block)
+    bases = (codes.amax(1, keepdim=True) + (_HEADROOM - 255)).clamp_(min=_MIN_BASE)
+    steps = (codes - bases).clamp_(min=0)
+    if precision.entries[-1].per == 2:
+        steps = _best_steps(rows, steps, bases, grid)
+    scaled = rows * _scales(steps, bases).reciprocal_()
+    return {
+        "bases": bases.view(-1).to(torch.int16),
+        "scales": steps.view(-1).to(torch.uint8),
+        "codes": grid.encode(grid.snap_(scaled)).view(-1),
+    }
+
+
+def decode_chunk(chunk: EncodedChunk, precision: Precision, out: Tensor | None = None) -> Tensor:
+    """Decode whole tiles to a flat float32 tensor: ``out`` where given, which is contiguous.
+
+    Whatever the bytes, every number returned is finite.
+
+    Raises:
+        NonFiniteError: a stored value is NaN or infinity.
+        PayloadError: a stored value is above ``LIMIT``, or a base is one no encoder writes.
+    """
+    if precision.block is None:
+        x = chunk["values"].to(torch.float32, copy=True)
+        _check_magnitude(x, LIMIT)
+        return x if out is None else out.copy_(x)
+    bases = chunk["bases"].to(torch.int32).view(-1, 1)
+    if ((bases < _MIN_BASE) | (bases > _MAX_BASE)).any():
+        raise PayloadError(f"a scale base is not within {_MIN_BASE} and {_MAX_BASE}")
+    steps = chunk["scales"].to(torch.int32).view(-1, TILE // precision.block)
+    values = grid_of(precision, bases.device).decode(chunk["codes"]).view(-1, precision.block)
+    target = values if out is None else out.view(-1, precision.block)
+    return torch.mul(values, _scales(steps, bases), out=target).view(-1)
+
+
+def block_slots(layout: FragmentLayout) -> Tensor:
+    """Return int32 [numel / ALIGN]: which slot each block of ``ALIGN`` elements belongs to.
+
+    Padding counts to the slot before it. So a coefficient per tensor becomes one per block.
+    """
+    starts = [slot.offset for slot in layout.slots] + [layout.numel]
+    counts = torch.tensor(starts).div(ALIGN, rounding_mode="floor").diff()
+    return torch.arange(len(layout.slots), dtype=torch.int32).repeat_interleave(counts)
+
+
+def _check_magnitude(x: Tensor, limit: float) -> None:
+    """On the integer bits NaN sorts above infinity and infinity above every number."""
+    if not x.numel():
+        return
+    top = (x.view(torch.int32) & 0x7FFFFFFF).amax().view(torch.float32).item()
+    if not math.isfinite(top):
+        raise NonFiniteError("a value is NaN or infinite")
+    if top > limit:
+        raise PayloadError(f"a value of magnitude {top:.4g} is above the largest, {limit:.4g}")
+
+
+def _scale_codes(absmax: Tensor, grid: Grid) -> Tensor:
+    """Return the smallest scale that maps what remains of ``absmax`` to at most the peak.
+
+    What remains is its rounded value, so that encoding what was decoded finds the same scale.
+    """
+    scale = _float(_rounded_up(absmax / grid.peak))
+    return _rounded_up(grid.snap_(absmax / scale).mul_(scale).div_(grid.peak))
+
+
+def _rounded_up(scale: Tensor) -> Tensor:
+    """Return the code of the next float with three mantissa bits at or above positive floats."""
+    codes = (scale.view(torch.int32) + 0xFFFFF).bitwise_right_shift_(20)
+    return codes.clamp_(min=_MIN_BASE)
+
+
+def _float(codes: Tensor) -> Tensor:
+    return (codes << 20).view(torch.float32)
+
+
+def _scales(steps: Tensor, bases: Tensor) -> Tensor:
+    """Return float32 [blocks, 1] from int32 steps [tiles, blocks a tile] over bases [tiles, 1]."""
+    return _float(steps + bases).view(-1, 1)
+
+
+def _best_steps(rows: Tensor, steps: Tensor, bases: Tensor, grid: Grid) -> Tensor:
+    """Return of each block the step, of five, with the least squared error."""
+    first = _scales(steps, bases)
+    best, least = steps, _squared_error(rows, first, grid)
+    for move in _TRIES:
+        tried = (steps + move).clamp_(min=0)
+        scale = _scales(tried, bases)
+        ratio = scale / first
+        error = _squared_error(rows, scale, grid).mul_(ratio).mul_(ratio)
+        better = error < least
+        best = torch.where(better.view_as(steps), tried, best)
+        least = torch.where(better, error, least)
+    return best
+
+
+def _squared_error(rows: Tensor, scale: Tensor, grid: Grid) -> Tensor:
+    """Return [blocks, 1] in units of the scale, summed by halves: one order on every device."""
+    scaled = rows * scale.reciprocal()
+    error = grid.snap_(scaled.clone()).sub_(scaled).square_()
+    while error.shape[1] > 1:
+        half = error.shape[1] // 2
+        error = error[:, :half] + error[:, half:]
+    return error

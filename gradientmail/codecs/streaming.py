@@ -1,0 +1,245 @@
+"""Payloads written and read a chunk at a time, so that memory does not grow with the fragment."""
+
+import os
+from pathlib import Path
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from gradientmail.codecs.blocks import EncodedChunk, decode_chunk, encode_chunk
+from gradientmail.codecs.layout import TILE, chunks
+from gradientmail.codecs.payload import PayloadFormat, PlacedEntry
+from gradientmail.codecs.precision import Precision
+from gradientmail.errors import PayloadError
+
+_DTYPES = {
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
+
+
+class Target(Protocol):
+    """Where a payload's bytes go."""
+
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """Put ``data`` at ``offset``."""
+        ...
+
+
+class Source(Protocol):
+    """Where a payload's bytes come from."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes there are."""
+        ...
+
+    def read_at(self, offset: int, into: memoryview) -> None:
+        """Fill ``into`` from ``offset`` on.
+
+        Raises:
+            PayloadError: it ends before.
+        """
+        ...
+
+
+class PayloadWriter:
+    """Encodes chunks to their places in ``target``, the data beginning at ``data_start`` of it."""
+
+    def __init__(
+        self, payload_format: PayloadFormat, target: Target, *, data_start: int = 0
+    ) -> None:
+        self._format = payload_format
+        self._target = target
+        self._data_start = data_start
+
+    def write(self, section: str, start: int, x: Tensor) -> Tensor:
+        """Write ``x`` as elements ``[start, start + len(x))`` of a section, both whole tiles.
+
+        Returns what a reader will decode, bit for bit, as float32 on the device of ``x``.
+
+        Raises:
+            NonFiniteError, PayloadError: see ``encode_chunk``; nothing was written.
+        """
+        precision = self._format.sections[section]
+        chunk = encode_chunk(x, precision)
+        for placed in self._format.placed:
+            if placed.section == section:
+                offset = self._data_start + _byte_offset(placed, start)
+                self._target.write_at(offset, _bytes_of(chunk[placed.entry.name].cpu()))
+        return decode_chunk(chunk, precision)
+
+
+class PayloadReader:
+    """Decodes chunks of a payload whose header it has checked. One thread at a time.
+
+    Raises:
+        PayloadError: the source is not of this format; see ``PayloadFormat.check_header``.
+    """
+
+    def __init__(self, payload_format: PayloadFormat, source: Source) -> None:
+        head = bytearray(min(source.size_bytes, payload_format.max_header_bytes))
+        source.read_at(0, memoryview(head))
+        self.header = payload_format.check_header(bytes(head), source.size_bytes)
+        self._format = payload_format
+        self._source = source
+        self._space: dict[str, Tensor] = {}
+
+    def read(self, section: str, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+        """Return elements ``[start, stop)`` of a section, whole tiles, as flat float32.
+
+        They come in ``out`` where given, which is contiguous and may be on any device.
+
+        Raises:
+            NonFiniteError, PayloadError: see ``decode_chunk``; or the source was cut off since.
+        """
+        chunk: EncodedChunk = {}
+        for placed in self._format.placed:
+            if placed.section == section:
+                items = self._items(placed, (stop - start) // placed.entry.per)
+                offset = self.header.data_start + _byte_offset(placed, start)
+                self._source.read_at(offset, _bytes_of(items))
+                chunk[placed.entry.name] = items
+        return decode_chunk(chunk, self._format.sections[section], out)
+
+    def _items(self, placed: PlacedEntry, count: int) -> Tensor:
+        """Return room for ``count`` items, the same at each call: fresh memory is slow."""
+        space = self._space.get(placed.entry.name)
+        dtype = _DTYPES[placed.entry.dtype]
+        if space is None or len(space) < count or space.dtype != dtype:
+            space = self._space[placed.entry.name] = torch.empty(count, dtype=dtype)
+        return space[:count]
+
+
+class BufferTarget:
+    """A ``Target`` in memory: a buffer that already has its final size."""
+
+    def __init__(self, buffer: bytearray | memoryview) -> None:
+        self._view = memoryview(buffer)
+
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """See ``Target``."""
+        self._view[offset : offset + len(data)] = data
+
+
+class BufferSource:
+    """A ``Source`` in memory."""
+
+    def __init__(self, buffer: bytes | bytearray | memoryview) -> None:
+        self._view = memoryview(buffer)
+        self.size_bytes = len(self._view)
+
+    def read_at(self, offset: int, into: memoryview) -> None:
+        """See ``Source``."""
+        found = self._view[offset : offset + len(into)]
+        if len(found) < len(into):
+            raise _cut_off(offset + len(found))
+        into[:] = found
+
+
+class _File:
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = os.open(path, flags, 0o600)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+class FileTarget(_File):
+    """A ``Target`` in a file of ``size_bytes``, new or overwritten in place; a context manager.
+
+    Overwriting a file of an earlier round is several times as fast as filling a new one.
+    """
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        super().__init__(path, os.O_RDWR | os.O_CREAT)
+        os.ftruncate(self._fd, size_bytes)
+
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """See ``Target``."""
+        while data:
+            written = os.pwrite(self._fd, data, offset)
+            offset, data = offset + written, data[written:]
+
+
+class FileSource(_File):
+    """A ``Source`` in a file; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, os.O_RDONLY)
+        self.size_bytes = os.fstat(self._fd).st_size
+
+    def read_at(self, offset: int, into: memoryview) -> None:
+        """See ``Source``."""
+        while into:
+            count = os.preadv(self._fd, [into], offset)
+            if not count:
+                raise _cut_off(offset)
+            offset, into = offset + count, into[count:]
+
+
+def encoded(
+    flat: Tensor, precision: Precision, *, section: str = "data", metadata: str | None = None
+) -> bytearray:
+    """Return a whole payload object of one section. ``flat`` is whole tiles, of any float dtype.
+
+    >>> data = encoded(torch.ones(4096), Precision.I8)
+    >>> bool((decoded(data, Precision.I8) == 1).all())
+    True
+
+    Raises:
+        SettingsError: ``flat`` is not whole tiles.
+        NonFiniteError, PayloadError: see ``encode_chunk``.
+    """
+    flat = flat.reshape(-1)
+    payload_format = PayloadFormat(flat.numel(), {section: precision})
+    header = payload_format.header(metadata)
+    data = bytearray(len(header) + payload_format.data_bytes)
+    data[: len(header)] = header
+    writer = PayloadWriter(payload_format, BufferTarget(data), data_start=len(header))
+    for start, stop in chunks(0, flat.numel()):
+        writer.write(section, start, flat[start:stop])
+    return data
+
+
+def decoded(
+    data: bytes | bytearray | memoryview,
+    form: Precision | PayloadFormat,
+    *,
+    section: str = "data",
+) -> Tensor:
+    """Return one section of a whole payload object as flat float32.
+
+    Raises:
+        PayloadError: the bytes are not of this form, or not finite.
+    """
+    if isinstance(form, Precision):
+        data_bytes = len(data) - 8 - int.from_bytes(data[:8], "little")
+        tiles = max(0, data_bytes) // round(TILE * form.bytes_per_parameter)
+        form = PayloadFormat(tiles * TILE, {section: form})
+    reader = PayloadReader(form, BufferSource(data))
+    flat = torch.empty(form.numel)
+    for start, stop in chunks(0, form.numel):
+        reader.read(section, start, stop, out=flat[start:stop])
+    return flat
+
+
+def _byte_offset(placed: PlacedEntry, start: int) -> int:
+    return placed.offset + start // placed.entry.per * placed.entry.item_bytes
+
+
+def _bytes_of(items: Tensor) -> memoryview:
+    """View a flat tensor on the CPU as bytes; by way of uint8, which numpy knows."""
+    return items.view(torch.uint8).numpy().data
+
+
+def _cut_off(end: int) -> PayloadError:
+    return PayloadError(f"the payload is cut off after {end} bytes")
