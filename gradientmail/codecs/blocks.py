@@ -3,8 +3,8 @@
 A block of 64 (8-bit) or 32 (4-bit) numbers shares one scale: what a 1 of the grid stands for. It
 is a positive float32 with three mantissa bits, ``float_from_bits(c << 20)`` of an eleven-bit
 ``c``, of which every tile keeps a base (I16) and every block the steps above it (U8): 32 octaves
-a tile. Decoding is ``scale * value of the code``, one
-float32 product, exact in all formats but NF4.
+a tile. Decoding is ``value of the code * scale``: one float32 product, exact in all formats but
+NF4.
 
 >>> x = torch.randn(4096)
 >>> chunk = encode_chunk(x, Precision.I8)

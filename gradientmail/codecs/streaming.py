@@ -26,6 +26,10 @@ _DTYPES = {
 class Target(Protocol):
     """Where a payload's bytes go."""
 
+    def allocate(self, size_bytes: int) -> None:
+        """Take the size that all that will be written needs."""
+        ...
+
     def write_at(self, offset: int, data: memoryview) -> None:
         """Put ``data`` at ``offset``."""
         ...
@@ -49,14 +53,22 @@ class Source(Protocol):
 
 
 class PayloadWriter:
-    """Encodes chunks to their places in ``target``, the data beginning at ``data_start`` of it."""
+    """Writes a payload: the header at once, then chunks in any order.
+
+    The header is by default the format's own without metadata. Where the metadata is to hold the
+    digest of the data, write the data alone with ``header=b""`` and put the header before it.
+    """
 
     def __init__(
-        self, payload_format: PayloadFormat, target: Target, *, data_start: int = 0
+        self, payload_format: PayloadFormat, target: Target, *, header: bytes | None = None
     ) -> None:
+        if header is None:
+            header = payload_format.header(None)
         self._format = payload_format
         self._target = target
-        self._data_start = data_start
+        self._data_start = len(header)
+        target.allocate(len(header) + payload_format.data_bytes)
+        target.write_at(0, memoryview(header))
 
     def write(self, section: str, start: int, x: Tensor) -> Tensor:
         """Write ``x`` as elements ``[start, start + len(x))`` of a section, both whole tiles.
@@ -117,14 +129,18 @@ class PayloadReader:
 
 
 class BufferTarget:
-    """A ``Target`` in memory: a buffer that already has its final size."""
+    """A ``Target`` in memory: ``data`` is what was written."""
 
-    def __init__(self, buffer: bytearray | memoryview) -> None:
-        self._view = memoryview(buffer)
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def allocate(self, size_bytes: int) -> None:
+        """See ``Target``."""
+        self.data = bytearray(size_bytes)
 
     def write_at(self, offset: int, data: memoryview) -> None:
         """See ``Target``."""
-        self._view[offset : offset + len(data)] = data
+        memoryview(self.data)[offset : offset + len(data)] = data
 
 
 class BufferSource:
@@ -154,13 +170,16 @@ class _File:
 
 
 class FileTarget(_File):
-    """A ``Target`` in a file of ``size_bytes``, new or overwritten in place; a context manager.
+    """A ``Target`` in a file, new or overwritten in place; a context manager.
 
     Overwriting a file of an earlier round is several times as fast as filling a new one.
     """
 
-    def __init__(self, path: Path, size_bytes: int) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path, os.O_RDWR | os.O_CREAT)
+
+    def allocate(self, size_bytes: int) -> None:
+        """See ``Target``."""
         os.ftruncate(self._fd, size_bytes)
 
     def write_at(self, offset: int, data: memoryview) -> None:
@@ -191,8 +210,8 @@ def encoded(
 ) -> bytearray:
     """Return a whole payload object of one section. ``flat`` is whole tiles, of any float dtype.
 
-    >>> data = encoded(torch.ones(4096), Precision.I8)
-    >>> bool((decoded(data, Precision.I8) == 1).all())
+    >>> flat = torch.arange(4096.0)
+    >>> bool((decoded(encoded(flat, Precision.F32), Precision.F32) == flat).all())
     True
 
     Raises:
@@ -201,13 +220,11 @@ def encoded(
     """
     flat = flat.reshape(-1)
     payload_format = PayloadFormat(flat.numel(), {section: precision})
-    header = payload_format.header(metadata)
-    data = bytearray(len(header) + payload_format.data_bytes)
-    data[: len(header)] = header
-    writer = PayloadWriter(payload_format, BufferTarget(data), data_start=len(header))
+    target = BufferTarget()
+    writer = PayloadWriter(payload_format, target, header=payload_format.header(metadata))
     for start, stop in chunks(0, flat.numel()):
         writer.write(section, start, flat[start:stop])
-    return data
+    return target.data
 
 
 def decoded(
