@@ -11,13 +11,8 @@ from gradientmail.algorithm import DELTA, Algorithm
 from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Closing, Outcome
 from gradientmail.closer.intake import Accepted
 from gradientmail.codecs.layout import FragmentLayout
-from gradientmail.codecs.payload import (
-    FileSource,
-    FileTarget,
-    PayloadFormat,
-    PayloadReader,
-    PayloadWriter,
-)
+from gradientmail.codecs.payload import PayloadFormat
+from gradientmail.codecs.streaming import FileSource, FileTarget, PayloadReader, PayloadWriter
 
 OUTER = "outer"
 

@@ -10,7 +10,8 @@ from gradientmail.algorithms.aggregator import Counters
 from gradientmail.algorithms.reduce import SquareSums
 from gradientmail.closer.spool import Offload, Spool
 from gradientmail.codecs.layout import FragmentLayout, chunks
-from gradientmail.codecs.payload import FileSource, PayloadFormat, PayloadReader
+from gradientmail.codecs.payload import PayloadFormat
+from gradientmail.codecs.streaming import FileSource, PayloadReader
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.protocol.judging import Round, reason_to_reject, reason_to_reject_data
 from gradientmail.records import canonical
