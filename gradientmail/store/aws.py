@@ -27,14 +27,14 @@ _NO_CREDENTIALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class AwsPlace:
+class AwsSettings:
     """Which S3 the settings point at; no endpoint means AWS itself."""
 
     endpoint: str | None
     region: str
 
     @classmethod
-    def configured(cls) -> "AwsPlace":
+    def found(cls) -> "AwsSettings":
         """Read ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``, ``AWS_REGION`` or the profile."""
         session = botocore.session.Session()
         profile: dict[str, Any] = session.get_scoped_config()
@@ -53,12 +53,12 @@ class AwsCredentials:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._found = _find()
+        self._found = find_credentials()
 
     def __call__(self) -> "S3Credential":
         """Return the credentials of now."""
         if not isinstance(self._found, RefreshableCredentials):
-            self._found = _find()  # a shared file may have been rewritten
+            self._found = find_credentials()  # a shared file may have been rewritten
         frozen = self._found.get_frozen_credentials()
         return {
             "access_key_id": frozen.access_key,
@@ -68,7 +68,12 @@ class AwsCredentials:
         }
 
 
-def _find() -> Any:  # noqa: ANN401 - botocore has no types
+def find_credentials() -> Any:  # noqa: ANN401 - botocore has no types
+    """Return botocore's credentials for this process.
+
+    Raises:
+        StoreAccessError: there are none.
+    """
     try:
         found = botocore.session.Session().get_credentials()
     except BotoCoreError as error:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
 from gradientmail.clock import fresh_nonce, system_random
-from gradientmail.errors import StoreAccessError, StoreFullError, StoreUnavailableError
+from gradientmail.errors import StoreUnavailableError
 from gradientmail.store.base import Created, Entry, Fetched, Store, check_key
+from gradientmail.store.disk_errors import disk_errors
 from gradientmail.store.streams import byte_views, copy, sink_to
 
 P = ParamSpec("P")
@@ -79,7 +80,7 @@ class LocalStore(Store):
         return self._root / check_key(key)
 
     def _create(self, path: Path, data: bytes) -> Created:
-        with _translated(path), self._staged(path, [data]) as staged:
+        with disk_errors(path), self._staged(path, [data]) as staged:
             try:
                 os.link(staged, path)
             except OSError as error:
@@ -91,7 +92,7 @@ class LocalStore(Store):
         return Created.CREATED
 
     def _put(self, path: Path, buffers: Sequence[bytes | memoryview]) -> None:
-        with _translated(path), self._staged(path, buffers) as staged:
+        with disk_errors(path), self._staged(path, buffers) as staged:
             staged.replace(path)
 
     @contextlib.contextmanager
@@ -121,14 +122,14 @@ class LocalStore(Store):
 
     def _delete(self, paths: Sequence[Path]) -> None:
         for path in paths:
-            with _translated(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with disk_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 path.unlink()
         for directory in {path.parent for path in paths}:
             _remove_empty(directory, self._root)
 
 
 def _read(path: Path, start: int, end: int | None) -> bytes | None:
-    with _translated(path):
+    with disk_errors(path):
         file = _opened(path)
         if file is None:
             return None
@@ -138,7 +139,7 @@ def _read(path: Path, start: int, end: int | None) -> bytes | None:
 
 
 def _fetch(source: Path, path: Path, limit_bytes: int) -> Fetched | None:
-    with _translated(source):
+    with disk_errors(source):
         file = _opened(source)
         if file is None:
             return None
@@ -160,7 +161,7 @@ def _list(root: Path, prefix: str, after: str) -> Sequence[Entry]:
     """Walk only the directories that can hold keys of ``prefix`` after ``after``."""
     entries: list[Entry] = []
     pending = [prefix.rpartition("/")[0]]
-    with _translated(root):
+    with disk_errors(root):
         while pending:
             directory = pending.pop()
             for found in _scan(root / directory):
@@ -218,29 +219,3 @@ def _sync(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-_ADVICE = {
-    errno.EACCES: "this user may not do that there; check owner and mode",
-    errno.EPERM: "not permitted there; the file system must have hard links (FAT has none)",
-    errno.EROFS: "the file system is mounted read-only",
-    errno.EOPNOTSUPP: "the file system has no hard links; use another directory",
-    errno.ENOSYS: "the file system has no hard links; use another directory",
-    errno.ENOTDIR: "a file is where a directory must be",
-    errno.EISDIR: "a directory is where an object must be",
-    errno.ENAMETOOLONG: "the path is too long; use a shorter directory",
-}
-
-
-@contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` about ``path`` into the store's error; an unexpected one is UNKNOWN."""
-    try:
-        yield
-    except OSError as error:
-        reason = f"{path}: {error.strerror}"
-        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            raise StoreFullError(f"{reason}; free some space and start again") from error
-        if error.errno in _ADVICE:
-            raise StoreAccessError(f"{reason}; {_ADVICE[error.errno]}") from error
-        raise StoreUnavailableError(reason) from error

@@ -10,11 +10,10 @@ Not fork-safe: the Rust runtime's threads do not survive ``os.fork``; open the s
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +23,24 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from gradientmail.clock import Clock
 from gradientmail.errors import StoreAccessError, StoreUnavailableError
-from gradientmail.store.aws import AwsCredentials, AwsPlace
-from gradientmail.store.base import Created, Entry, Fetched, Store, check_key
+from gradientmail.store.aws import AwsCredentials, AwsSettings
+from gradientmail.store.base import Created, Entry, Fetched, Store
+from gradientmail.store.buckets import (
+    PART_BYTES,
+    PARTS_IN_FLIGHT,
+    BucketPrefix,
+    Part,
+    fetch_parts,
+    safe_start,
+    wanted,
+)
 from gradientmail.store.local import Offload
 from gradientmail.store.s3_errors import store_error
-from gradientmail.store.streams import byte_views, sink_to
+from gradientmail.store.streams import byte_views
 
 if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import S3Config
-
-PART_BYTES = 16 << 20
-PARTS_IN_FLIGHT = 4
 
 _CONNECT = {"connect_timeout": "5s"}
 _QUICK: dict[str, Any] = {
@@ -50,55 +55,60 @@ _BULK: dict[str, Any] = {
 Client = S3Store | GCSStore | AzureStore
 
 
-def open_bucket(scheme: str, bucket: str, prefix: str, clock: Clock) -> "ObjectStore":
-    """Return the store under ``prefix`` of a bucket; ``scheme`` is ``s3``, ``gs`` or ``az``.
+def open_bucket(place: BucketPrefix, clock: Clock) -> "ObjectStore":
+    """Return the store of the objects at ``place``; its scheme is ``s3``, ``gs`` or ``az``.
 
     Raises:
         StoreAccessError: there are no credentials, or the settings make no sense.
     """
     try:
-        if scheme == "s3":
-            place, credentials = AwsPlace.configured(), AwsCredentials(clock)
-            quick, bulk = (_s3(bucket, place, credentials, kind) for kind in (_QUICK, _BULK))
-            return ObjectStore(quick, bulk, prefix)
-        kind = GCSStore if scheme == "gs" else AzureStore
-        return ObjectStore(kind(bucket, **_QUICK), kind(bucket, **_BULK), prefix)
+        if place.scheme == "s3":
+            return ObjectStore(*_s3_clients(place.bucket, clock), place)
+        kind = GCSStore if place.scheme == "gs" else AzureStore
+        return ObjectStore(kind(place.bucket, **_QUICK), kind(place.bucket, **_BULK), place)
     except (BaseError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise StoreAccessError(f"{scheme}://{bucket}: {reason}") from error
+        raise StoreAccessError(f"{place}: {reason}") from error
 
 
-def _s3(
-    bucket: str, place: AwsPlace, credentials: AwsCredentials, kind: dict[str, Any]
-) -> S3Store:
-    config: S3Config = {"region": place.region, "conditional_put": "etag"}
-    if place.endpoint:
-        config["endpoint"] = place.endpoint
-    plain = (place.endpoint or "").startswith("http://")
-    return S3Store(
-        bucket,
-        config=config,
-        credential_provider=credentials,
-        retry_config=kind["retry_config"],
-        client_options=kind["client_options"] | {"allow_http": plain},
-    )
+def _s3_clients(bucket: str, clock: Clock) -> tuple[S3Store, S3Store]:
+    settings, credentials = AwsSettings.found(), AwsCredentials(clock)
+    config: S3Config = {"region": settings.region, "conditional_put": "etag"}
+    if settings.endpoint:
+        config["endpoint"] = settings.endpoint
+    plain = {"allow_http": (settings.endpoint or "").startswith("http://")}
+
+    def client(options: dict[str, Any]) -> S3Store:
+        return S3Store(
+            bucket,
+            config=config,
+            credential_provider=credentials,
+            retry_config=options["retry_config"],
+            client_options=options["client_options"] | plain,
+        )
+
+    return client(_QUICK), client(_BULK)
 
 
 class ObjectStore(Store):
     """Objects under ``prefix`` of a bucket, by a quick and a bulk client to the same bucket."""
 
     def __init__(
-        self, quick: Client, bulk: Client, prefix: str, *, offload: Offload = asyncio.to_thread
+        self,
+        quick: Client,
+        bulk: Client,
+        place: BucketPrefix,
+        offload: Offload = asyncio.to_thread,
     ) -> None:
         self._quick = quick
         self._bulk = bulk
-        self._prefix = f"{stripped}/" if (stripped := prefix.strip("/")) else ""
+        self._place = place
         self._offload = offload
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
-        path = self._path(key)
-        with _translated(f"create {key!r}"):
+        path = self._place.name(key)
+        with _translated(f"create {self._place}{key}"):
             try:
                 await obstore.put_async(
                     self._quick, path, data, mode="create", use_multipart=False
@@ -113,8 +123,8 @@ class ObjectStore(Store):
 
     async def put(self, key: str, buffers: Sequence[bytes | memoryview]) -> None:
         """See ``Store.put``."""
-        path, views = self._path(key), byte_views(buffers)
-        with _translated(f"put {key!r}"):
+        path, views = self._place.name(key), byte_views(buffers)
+        with _translated(f"put {self._place}{key}"):
             if sum(map(len, views)) <= PART_BYTES:
                 body = b"".join(views)
                 await obstore.put_async(self._bulk, path, body, use_multipart=False)
@@ -130,85 +140,46 @@ class ObjectStore(Store):
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         """See ``Store.read``."""
-        path = self._path(key)
-        with _translated(f"read {key!r}"):
+        path = self._place.name(key)
+        with _translated(f"read {self._place}{key}"):
             part = await _get(self._quick, path, start, end)
         return None if part is None else bytes(part.data)
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
-        """See ``Store.fetch``. Parts of the object arrive side by side."""
-        source = self._path(key)
-        with _translated(f"fetch {key!r}"):
-            first = await _get(self._bulk, source, 0, max(1, min(limit_bytes, PART_BYTES)))
-            if first is None:
-                return None
-            with sink_to(path, limit_bytes) as sink:
-                sink.expect(first.size_bytes)
-                await self._offload(sink.write, first.data)
-                async for data in self._rest(source, first):
-                    await self._offload(sink.write, data)
-        return sink.fetched()
+        """See ``Store.fetch``."""
+        get = partial(_get, self._bulk, self._place.name(key))
+        with _translated(f"fetch {self._place}{key}"):
+            return await fetch_parts(get, path, limit_bytes, self._offload)
 
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
-        """See ``Store.list``.
-
-        obstore lists whole directories, and SeaweedFS sorts "a/b" before "a-b": so what comes is
-        filtered and sorted here, and the place to start is moved back to where all orders agree.
-        """
-        offset = None
-        if after.startswith(prefix):
-            common = re.split("[-.]", after[len(prefix) :])[0]
-            offset = f"{self._prefix}{prefix}{common}" or None
-        elif after > prefix:
+        """See ``Store.list``. obstore lists whole directories: what comes is filtered here."""
+        if after > prefix and not after.startswith(prefix):
             return []
-        directory = f"{self._prefix}{prefix}".rpartition("/")[0]
-        with _translated(f"list {prefix!r}"):
+        start = safe_start(prefix, after)
+        offset = None if start is None else f"{self._place.prefix}{start}"
+        directory = f"{self._place.prefix}{prefix}".rpartition("/")[0]
+        with _translated(f"list {self._place}{prefix}"):
             stream = obstore.list(self._quick, directory or None, offset=offset)
             found = await stream.collect_async()
         entries = (
-            Entry(meta["path"].removeprefix(self._prefix), meta["size"], meta["e_tag"] or "")
+            Entry(self._place.key(meta["path"]), meta["size"], meta["e_tag"] or "")
             for meta in found
         )
-        asked = [entry for entry in entries if entry.key.startswith(prefix) and entry.key > after]
-        return sorted(asked, key=lambda entry: entry.key)
+        return wanted(entries, prefix, after)
 
     async def delete(self, keys: Iterable[str]) -> None:
         """See ``Store.delete``."""
-        paths = [self._path(key) for key in keys]
-        with _translated(f"delete {len(paths)} keys"):
+        paths = [self._place.name(key) for key in keys]
+        with _translated(f"delete {len(paths)} keys of {self._place}"):
             await _delete(self._quick, paths)
 
     async def close(self) -> None:
         """See ``Store.close``."""
 
-    def _path(self, key: str) -> str:
-        return f"{self._prefix}{check_key(key)}"
-
-    async def _rest(self, path: str, first: "_Part") -> AsyncIterator[memoryview]:
-        """Yield the parts after the first one in order, a few asked for at once."""
-        starts = iter(range(len(first.data), first.size_bytes, PART_BYTES))
-        while batch := list(islice(starts, PARTS_IN_FLIGHT)):
-            asked = (
-                _get(self._bulk, path, start, start + PART_BYTES, tag=first.tag) for start in batch
-            )
-            for part in await asyncio.gather(*asked):
-                if part is None:
-                    raise StoreUnavailableError(f"{path!r} was deleted while it was fetched")
-                yield part.data
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Bytes of an object, and the size and tag of the whole."""
-
-    data: memoryview
-    size_bytes: int
-    tag: str | None
-
 
 async def _get(
     client: Client, path: str, start: int, end: int | None, tag: str | None = None
-) -> _Part | None:
+) -> Part | None:
     """Return ``[start, end)`` of an object, if it still has ``tag``; None when there is none."""
     options: GetOptions = {}
     if tag is not None:
@@ -220,14 +191,14 @@ async def _get(
     try:
         result = await obstore.get_async(client, path, options=options)
         data = memoryview(await result.bytes_async())
-        return _Part(data, result.meta["size"], result.meta["e_tag"])
+        return Part(data, result.meta["size"], result.meta["e_tag"])
     except FileNotFoundError as error:
         if _code(error) == "NoSuchBucket":
             raise
         return None
     except BaseError as error:
         if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return _Part(memoryview(b""), 0, None)  # the object ends before ``start``
+            return Part(memoryview(b""), 0, None)  # the object ends before ``start``
         raise
 
 

@@ -10,6 +10,7 @@ import xxhash
 
 from gradientmail.errors import PayloadError
 from gradientmail.store.base import Fetched
+from gradientmail.store.disk_errors import disk_errors
 
 
 def byte_views(buffers: Sequence[bytes | memoryview]) -> list[memoryview]:
@@ -54,12 +55,13 @@ class FileSink:
 @contextlib.contextmanager
 def sink_to(path: Path, limit_bytes: int) -> Iterator[FileSink]:
     """Open ``path`` for a fetch; a fetch that fails leaves no file there."""
-    try:
-        with path.open("wb") as file:
+    with disk_errors(path), path.open("wb") as file:
+        try:
             yield FileSink(file, limit_bytes)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+            file.flush()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def copy(source: BufferedReader, sink: FileSink) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from gradientmail.clock import Clock
 from gradientmail.errors import SettingsError
 from gradientmail.store.base import Store
+from gradientmail.store.buckets import BucketPrefix
 from gradientmail.store.local import LocalStore
 from gradientmail.store.memory import MemoryStore
 from gradientmail.store.metered import Meter, MeteredStore
@@ -93,15 +94,16 @@ def _bucket_store(scheme: str, rest: str, clock: Clock, client: StoreClient) -> 
     bucket, _, prefix = rest.partition("/")
     if not bucket:
         raise SettingsError(f"{scheme}://{rest} names no bucket; write {scheme}://bucket/prefix")
+    place = BucketPrefix(scheme, bucket, f"{stripped}/" if (stripped := prefix.strip("/")) else "")
     if client == "s3fs":
         if scheme != "s3":
             raise SettingsError(f's3fs is for s3:// only; for {scheme}:// set client "obstore"')
         from gradientmail.store.s3fs import open_s3fs  # noqa: PLC0415
 
-        return open_s3fs(bucket, prefix)
+        return open_s3fs(place)
     from gradientmail.store.s3 import open_bucket  # noqa: PLC0415
 
-    return open_bucket(scheme, bucket, prefix, clock)
+    return open_bucket(place, clock)
 
 
 def _fsspec_store(protocol: str, rest: str) -> Store:

@@ -1,0 +1,101 @@
+"""What the clients of buckets share: names under a prefix, parts of one size, one order."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from gradientmail.errors import StoreUnavailableError
+from gradientmail.store.base import Entry, Fetched, check_key
+from gradientmail.store.local import Offload
+from gradientmail.store.streams import sink_to
+
+PART_BYTES = 16 << 20
+PARTS_IN_FLIGHT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPrefix:
+    """The objects of ``scheme://bucket`` under ``prefix``, which is empty or ends in a slash."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    def name(self, key: str) -> str:
+        """Return the name in the bucket of the object ``key``."""
+        return f"{self.prefix}{check_key(key)}"
+
+    def key(self, name: str) -> str:
+        """Return what ``name`` is called here; a foreign object's may be no key."""
+        return name.removeprefix(self.prefix)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.prefix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of an object, and the size and tag of the whole."""
+
+    data: bytes | memoryview
+    size_bytes: int
+    tag: str | None
+
+
+GetPart = Callable[[int, int, str | None], Awaitable[Part | None]]
+"""Returns ``[start, end)`` of an object that still has the tag, if one is given."""
+
+
+async def fetch_parts(
+    get: GetPart, path: Path, limit_bytes: int, offload: Offload
+) -> Fetched | None:
+    """Write an object into ``path``, a few parts side by side; see ``Store.fetch``."""
+    first = await get(0, max(1, min(limit_bytes, PART_BYTES)), None)
+    if first is None:
+        return None
+    with sink_to(path, limit_bytes) as sink:
+        sink.expect(first.size_bytes)
+        await offload(sink.write, first.data)
+        starts = iter(range(len(first.data), first.size_bytes, PART_BYTES))
+        while batch := list(islice(starts, PARTS_IN_FLIGHT)):
+            asked = (get(start, start + PART_BYTES, first.tag) for start in batch)
+            for part in await asyncio.gather(*asked):
+                if part is None:
+                    raise StoreUnavailableError(f"the object for {path} was deleted meanwhile")
+                await offload(sink.write, part.data)
+    return sink.fetched()
+
+
+def split(views: Sequence[memoryview], part_bytes: int) -> Iterator[bytes]:
+    """Cut the concatenation of ``views`` into copies of ``part_bytes``; the last is smaller."""
+    part = bytearray()
+    for view in views:
+        rest = view
+        while room := min(part_bytes - len(part), len(rest)):
+            part += rest[:room]
+            rest = rest[room:]
+            if len(part) == part_bytes:
+                yield bytes(part)
+                part.clear()
+    if part:
+        yield bytes(part)
+
+
+def safe_start(prefix: str, after: str) -> str | None:
+    """Return a name before every key that ``list(prefix, after)`` wants, in any server's order.
+
+    SeaweedFS sorts "a/b" before "a-b" and starts behind the whole directory it is told. So the
+    start is cut before the first character that sorts below the slash, and by one more.
+    """
+    common = prefix + re.split("[-.]", after.removeprefix(prefix))[0]
+    certain = common.rpartition("/")[2]
+    return common[:-1] if after and len(certain) > 1 else None
+
+
+def wanted(entries: Iterable[Entry], prefix: str, after: str) -> Sequence[Entry]:
+    """Return the entries that ``list(prefix, after)`` promises, in order."""
+    asked = [entry for entry in entries if entry.key.startswith(prefix) and entry.key > after]
+    return sorted(asked, key=lambda entry: entry.key)
