@@ -1,6 +1,7 @@
 """An open run: its manifest, and what follows from it, read once and shared by everyone."""
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gradientmail.algorithm import Algorithm, algorithm_of
@@ -8,7 +9,7 @@ from gradientmail.codecs.layout import FragmentLayout, layout
 from gradientmail.mailbox import Mailbox
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.estimates import Estimates
-from gradientmail.records.manifest import FragmentSpec, Manifest, PayloadRef, TensorSpec
+from gradientmail.records.manifest import Manifest, PayloadRef, PlanEntry, TensorSpec
 from gradientmail.store.base import Store
 
 
@@ -30,12 +31,12 @@ class Version:
     @property
     def outer(self) -> PayloadRef | None:
         """The closer's own state; None before the first outer step."""
-        return self.record and self.record.outer
+        return self.record.outer if self.record else None
 
     @property
     def update(self) -> PayloadRef | None:
         """What leads here from the version before; None: fetch ``params``."""
-        return self.record and self.record.update
+        return self.record.update if self.record else None
 
     @property
     def applied(self) -> dict[str, int]:
@@ -116,14 +117,21 @@ async def open_run(store: Store) -> Run:
         manifest=manifest,
         digest=digest,
         algorithm=algorithm_of(manifest.settings),
-        layouts=tuple(fragment_layout(fragment, specs) for fragment in manifest.fragments),
+        layouts=tuple(fragment_layout(one.entries, specs) for one in manifest.fragments),
     )
 
 
-def fragment_layout(fragment: FragmentSpec, specs: dict[str, TensorSpec]) -> FragmentLayout:
-    """Return where the tensors of ``fragment`` lie: parameters in the plan's order, then buffers."""
+def fragment_layout(
+    entries: Iterable[PlanEntry], specs: Mapping[str, TensorSpec]
+) -> FragmentLayout:
+    """Return where the tensors of a fragment lie: parameters in the plan's order, then buffers."""
     sizes: dict[str, list[tuple[str, int]]] = {"parameter": [], "buffer": []}
-    for entry in fragment.entries:
+    for entry in entries:
         spec = specs[entry.name]
-        sizes[spec.kind].append((spec.name, math.prod(spec.shape)))
+        sizes[spec.kind].append((spec.name, numel_of(spec)))
     return layout(sizes["parameter"], sizes["buffer"])
+
+
+def numel_of(spec: TensorSpec) -> int:
+    """Return how many elements the tensor has."""
+    return math.prod(spec.shape)

@@ -1,0 +1,175 @@
+"""Creating a run: the initial model is published, and then the manifest makes it a run.
+
+Payloads go first, under names no one else uses, and the manifest last, created once. So a run is
+there or it is not, and what a failed attempt left behind is never read.
+"""
+
+import logging
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor, nn
+
+from gradientmail import __version__
+from gradientmail.algorithm import Algorithm, algorithm_of
+from gradientmail.algorithms.aggregator import PARAMS
+from gradientmail.clock import Clock, fresh_nonce
+from gradientmail.codecs.layout import FragmentLayout, chunks
+from gradientmail.codecs.streaming import BufferTarget, PayloadWriter
+from gradientmail.config import RunSettings
+from gradientmail.errors import PayloadError, RunExistsError, SettingsError
+from gradientmail.learner.parameters import FragmentTensors, describe, exchanged
+from gradientmail.mailbox import Mailbox
+from gradientmail.protocol.plans import FragmentPlan, TensorSize, plan_named
+from gradientmail.records import keys
+from gradientmail.records.canonical import digest_of
+from gradientmail.records.manifest import (
+    FragmentSpec,
+    Manifest,
+    PayloadRef,
+    PlanEntry,
+    TensorSpec,
+)
+from gradientmail.run import fragment_layout, numel_of
+from gradientmail.store.base import Created, Store
+
+log = logging.getLogger(__name__)
+
+POLLS_PER_SIGN = 4
+"""A sign of life must be seen at least this often before its absence means anything."""
+
+
+async def create_run(
+    store: Store,
+    model: nn.Module,
+    settings: RunSettings,
+    *,
+    program: str | None = None,
+    clock: Clock,
+    rng: random.Random,
+) -> Manifest:
+    """Create a run in ``store``, the values of ``model`` being version 0 of every fragment.
+
+    Memory for two float32 copies of the largest fragment is needed. The store is trusted here:
+    ``gradientmail.doctor`` is what proves one.
+
+    Raises:
+        SettingsError: a setting or the model cannot work; nothing was written.
+        RunExistsError: there is a run here already; it is untouched.
+
+    Example:
+        >>> store = open_store("runs/one", clock=clock, rng=rng)
+        >>> manifest = await create_run(store, model, RunSettings(), clock=clock, rng=rng)
+        >>> manifest.fragments[0].params.size_bytes
+        20480
+    """
+    algorithm = algorithm_of(settings)
+    _require_sound(settings)
+    tensors = describe(model, buffers=settings.buffers)
+    plan = plan_tensors(exchanged(tensors), settings)
+    mailbox = Mailbox(store)
+    if await store.read(keys.MANIFEST) is not None:
+        raise _exists()
+    specs = {spec.name: spec for spec in tensors}
+    fragments = []
+    for fragment, entries in enumerate(plan):
+        layout = fragment_layout(entries, specs)
+        data = memoryview(_encoded(model, layout, algorithm))
+        key = keys.payload(fragment, 0, fresh_nonce(rng), PARAMS)
+        await store.put(key, [data])
+        params = PayloadRef(key=key, size_bytes=len(data), digest=digest_of(data))
+        fragments.append(FragmentSpec(entries=entries, params=params))
+    manifest = Manifest(
+        run=f"run-{fresh_nonce(rng)[:12]}",
+        created_at=clock.wall(),
+        created_by=f"gradientmail {__version__}",
+        settings=settings,
+        tensors=tensors,
+        fragments=tuple(fragments),
+        program=program,
+    )
+    if await mailbox.create_manifest(manifest) is Created.EXISTS:
+        raise _exists()
+    log.info("created the run", extra={"run": manifest.run})
+    return manifest
+
+
+def plan_tensors(specs: Sequence[TensorSpec], settings: RunSettings) -> FragmentPlan:
+    """Deal the exchanged tensors to fragments: parameters by the plan, buffers to their module.
+
+    A buffer goes where the first parameter of its module went, or, where that has none, of the
+    nearest module around it that has.
+
+    Raises:
+        SettingsError: the plan cannot fill that many fragments.
+    """
+    sizes = [TensorSize(s.name, numel_of(s)) for s in specs if s.kind == "parameter"]
+    dealt = [list(entries) for entries in plan_named(settings.plan)(sizes, settings.fragments)]
+    home: dict[str, int] = {}
+    for fragment, entries in enumerate(dealt):
+        for entry in entries:
+            for module in _modules_around(entry.name):
+                home.setdefault(module, fragment)
+    for spec in specs:
+        if spec.kind == "buffer":
+            module = next(module for module in _modules_around(spec.name) if module in home)
+            dealt[home[module]].append(PlanEntry(spec.name))
+    return tuple(tuple(entries) for entries in dealt)
+
+
+def _modules_around(name: str) -> Iterator[str]:
+    """Yield the modules a tensor is in, innermost first: "a.b.weight" is in "a.b", "a" and ""."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _require_sound(settings: RunSettings) -> None:
+    """Refuse settings under which nobody could ever be told to be alive; warn of wasteful ones."""
+    least_s = POLLS_PER_SIGN * settings.poll_s
+    signs: Mapping[str, float] = {"presence_s": settings.presence_s, "lease_s": settings.lease_s}
+    for name, value in signs.items():
+        if value <= least_s:
+            raise SettingsError(
+                f"{name} = {value:g} with poll_s = {settings.poll_s:g}: a sign of life must be "
+                f"looked for more than {POLLS_PER_SIGN} times before it counts as missing; set "
+                f"{name} above {least_s:g} or poll_s below {value / POLLS_PER_SIGN:g}"
+            )
+    if settings.keep_versions <= settings.max_staleness:
+        log.warning(
+            "keep_versions = %d with max_staleness = %d: a learner whose contribution would still "
+            "count may find its version swept away; keep_versions = %d would leave it",
+            settings.keep_versions,
+            settings.max_staleness,
+            settings.max_staleness + 1,
+        )
+
+
+def _encoded(model: nn.Module, layout: FragmentLayout, algorithm: Algorithm) -> bytearray:
+    """Return the payload of the model's present values of one fragment."""
+    flat = FragmentTensors(model, layout).gather()
+    target = BufferTarget()
+    writer = PayloadWriter(algorithm.params_format(layout.numel), target)
+    try:
+        for start, stop in chunks(0, layout.numel):
+            writer.write(PARAMS, start, flat[start:stop])
+    except PayloadError as error:
+        raise SettingsError(
+            f"the initial values of {_largest(flat, layout)!r} cannot be published: {error}"
+        ) from error
+    return target.data
+
+
+def _largest(flat: Tensor, layout: FragmentLayout) -> str:
+    """Return the tensor with the largest magnitude; NaN is the largest of all."""
+    magnitude = flat.abs().nan_to_num_(nan=math.inf, posinf=math.inf)
+    slots = [slot for slot in layout.slots if slot.numel]
+    return max(slots, key=lambda at: magnitude[at.offset : at.offset + at.numel].amax()).name
+
+
+def _exists() -> RunExistsError:
+    return RunExistsError(
+        "there is a run here already, untouched: `gradientmail status` shows it, `gradientmail "
+        "learner` joins it; for a new run choose another URL"
+    )
