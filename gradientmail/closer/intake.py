@@ -87,7 +87,9 @@ class Intake:
         if fetched is None:
             return None
         path = self.spool.path(entry.key)
-        found = await self.offload(self._norms, path, header.data_start, record.digest)
+        found: list[float] = await self.offload(
+            self._norms, path, header.data_start, record.digest
+        )
         if reason := reason_to_reject_data(record.norms, found):
             raise PayloadError(reason)
         norms = [

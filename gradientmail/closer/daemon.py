@@ -1,0 +1,167 @@
+"""The closer: holds the lease, closes rounds of every fragment, tells learners where to look.
+
+    campaigning -- term created --> serving -- a newer term, or no renewal --> campaigning
+    serving     -- last round closed, or stopped and every learner gone ----> done
+    any         -- request_stop ---------------------------------------------> lease released
+
+Everything it knows is in the store: it may be killed at any instant, and the next one goes on.
+"""
+
+import asyncio
+import random
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
+from gradientmail.closer.desk import Desk
+from gradientmail.closer.fleet import Fleet
+from gradientmail.closer.lease import Lease, SteppedDown
+from gradientmail.closer.spool import Offload, Spool
+from gradientmail.closer.tasks import persistently, race
+from gradientmail.closer.term import TermOfOffice
+from gradientmail.config import NodeSettings
+from gradientmail.logs import get_logger
+from gradientmail.run import Run, open_run
+from gradientmail.store.base import Store
+from gradientmail.store.url import open_store
+
+T = TypeVar("T")
+
+
+class Closer:
+    """Closes the rounds of the run at ``url``; any number may run, one at a time does the work.
+
+    Args:
+        url: The run.
+        node: ``name``, ``spool_dir``, ``store_client`` and ``retry_deadline_s`` are used.
+
+    Raises:
+        RunNotFoundError, StoreError, RecordError: from ``run``; the message says what to change.
+
+    Example:
+        >>> gm.Closer("s3://bucket/run").run(until_done=True)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        node: NodeSettings | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._node = node or NodeSettings()
+        self._clock = clock or SystemClock()
+        self._rng = rng or system_random()
+        self._url = url
+        self._stop: Callable[[], object] = lambda: None
+
+    def run(self, *, until_done: bool = False) -> None:
+        """Close rounds until told to stop; with ``until_done``, until the run has ended too."""
+        asyncio.run(self.serve(until_done=until_done))
+
+    def request_stop(self) -> None:
+        """End ``run`` soon, the lease released; from any thread or a signal handler."""
+        self._stop()
+
+    async def serve(self, *, until_done: bool = False) -> None:
+        """See ``run``."""
+        store = open_store(
+            self._url, clock=self._clock, rng=self._rng, client=self._node.store_client
+        )
+        serving = asyncio.ensure_future(self._serve(store, until_done=until_done))
+        loop = asyncio.get_running_loop()
+        self._stop = lambda: loop.call_soon_threadsafe(serving.cancel)
+        try:
+            await serving
+        except asyncio.CancelledError:
+            if not serving.cancelled():
+                raise
+        finally:
+            await store.close()
+
+    async def _serve(self, store: Store, *, until_done: bool) -> None:
+        run = await open_run(store)
+        with tempfile.TemporaryDirectory(
+            prefix="gradientmail-", dir=self._node.spool_dir
+        ) as spool:
+            service = Service(
+                run,
+                name=self._node.name or default_name("closer", self._rng),
+                clock=self._clock,
+                rng=self._rng,
+                offload=asyncio.to_thread,
+                spool=Spool(Path(spool), store),
+            )
+            await service.run(until_done=until_done)
+
+
+def default_name(role: str, rng: random.Random) -> str:
+    """Return a name from this host's, made unique and fit for a key."""
+    host = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname())
+    return f"{host.strip('-')[:40] or role}-{fresh_nonce(rng)[:6]}"
+
+
+class Service:
+    """One closer's process over an open run: terms, one after another."""
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        name: str,
+        clock: Clock,
+        rng: random.Random,
+        offload: Offload,
+        spool: Spool,
+    ) -> None:
+        settings = run.manifest.settings
+        self._run, self._clock, self._rng = run, clock, rng
+        self._offload, self._spool, self._name = offload, spool, name
+        self._log = get_logger("gradientmail.closer", run=run.name, closer=name)
+        self._fleet = Fleet(run.mailbox, clock, presence_s=settings.presence_s)
+        self._lease = Lease(
+            run.mailbox, clock, self._log, run=run.name, name=name, lease_s=settings.lease_s
+        )
+
+    async def run(self, *, until_done: bool) -> None:
+        """Campaign and serve until the run is done; the lease is released on the way out."""
+        try:
+            while await self._term_is_lost(until_done=until_done):
+                pass
+        finally:
+            if self._lease.term:
+                await self._lease.release()
+                self._log.info("released the lease")
+
+    async def _term_is_lost(self, *, until_done: bool) -> bool:
+        """Campaign for a term and serve it; False when there is nothing left to close."""
+        await self._persist(lambda: self._lease.acquire(fresh_nonce(self._rng)))
+        present = await self._persist(self._run.newest_of_all)
+        await self._persist(self._fleet.look)
+        serving = TermOfOffice(self._desk(), self._fleet, present)
+        try:
+            await race(serving.run(until_done=until_done), self._lease.keep())
+        except SteppedDown as exc:
+            self._log.warning("stepping down: %s", exc)
+            return True
+        return False
+
+    def _desk(self) -> Desk:
+        return Desk(
+            run=self._run,
+            clock=self._clock,
+            rng=self._rng,
+            offload=self._offload,
+            spool=self._spool,
+            log=self._log,
+            name=self._name,
+            term=self._lease.term,
+        )
+
+    async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
+        pause_s = self._run.manifest.settings.poll_s
+        return await persistently(act, self._clock, self._log, pause_s=pause_s)

@@ -1,0 +1,271 @@
+"""The rounds of one fragment: collect, aggregate, upload, commit; or adopt another's commit."""
+
+import asyncio
+import mmap
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Outcome
+from gradientmail.clock import fresh_nonce
+from gradientmail.closer.aggregation import OUTER, Files, aggregate, roles
+from gradientmail.closer.collecting import Collected, Collecting, carried_over
+from gradientmail.closer.desk import Desk
+from gradientmail.closer.intake import Accepted, Intake, Verdict
+from gradientmail.errors import RecordError
+from gradientmail.protocol.closing import Closing
+from gradientmail.protocol.judging import Round
+from gradientmail.records import keys
+from gradientmail.records.canonical import digest_of, encode
+from gradientmail.records.commit import Participant, Rejection, RoundRecord
+from gradientmail.records.manifest import PayloadRef
+from gradientmail.run import Version, as_version
+from gradientmail.store.base import Created
+
+MAX_REJECTIONS = 100
+"""Named in one record; a flood beyond it is only logged."""
+
+
+class FragmentCloser:
+    """Closes the rounds of ``present.fragment``, one after another."""
+
+    def __init__(self, desk: Desk, present: Version) -> None:
+        self.present = present
+        self._desk = desk
+        self._layout = desk.run.layouts[present.fragment]
+        self._roles = roles(desk.run.algorithm, self._layout.numel)
+        self._anchors = {present.number: present.digest}
+        self._verdicts: Mapping[str, Verdict] = {}
+        self._intake = Intake(
+            store=desk.run.mailbox.store,
+            spool=desk.spool,
+            layout=self._layout,
+            payload_format=desk.run.algorithm.delta_format(self._layout.numel),
+            offload=desk.offload,
+        )
+
+    @property
+    def round_index(self) -> int:
+        """The round that is open."""
+        schedule = self._desk.run.algorithm.schedule
+        return schedule.round_of(self.present.fragment, self.present.number + 1)
+
+    async def close_next(
+        self, live: Callable[[], frozenset[str]], call: Callable[[int], None]
+    ) -> Version:
+        """Bring the fragment to its next version, by our commit or another closer's.
+
+        Args:
+            live: Returns the learners that are live now.
+            call: Takes a round whose grace window is open, to tell learners.
+        """
+        settings = self._desk.run.manifest.settings
+        judged = await self._judged()
+        collecting = Collecting(
+            desk=self._desk,
+            live=live,
+            call=lambda: call(self.round_index),
+            intake=self._intake,
+            judged=judged,
+            verdicts=carried_over(self._verdicts, judged),
+        )
+        collected = await collecting.run(
+            Closing(
+                quorum=settings.quorum,
+                grace_s=settings.grace_s,
+                timeout_s=self.present.estimates.timeout(settings.poll_s),
+            )
+        )
+        committed = None if collected is None else await self._close(collected)
+        following = committed or await self._adopt()
+        self._advance(following, collecting.verdicts)
+        return following
+
+    # -- collecting ------------------------------------------------------------------------
+
+    async def _judged(self) -> Round:
+        run, present = self._desk.run, self.present
+        oldest = max(0, present.number - run.manifest.settings.max_staleness)
+        for number in range(oldest, present.number):
+            if number not in self._anchors:
+                version = await run.version(present.fragment, number)
+                self._anchors[number] = _committed(version, present.fragment, number).digest
+        return Round(
+            run=run.name,
+            fragment=present.fragment,
+            version=present.number + 1,
+            anchors={n: digest for n, digest in self._anchors.items() if n >= oldest},
+            precision=run.algorithm.delta_dtype,
+            tensors=len(self._layout.slots),
+            applied=present.applied,
+        )
+
+    # -- closing ---------------------------------------------------------------------------
+
+    async def _close(self, collected: Collected) -> Version | None:
+        """Commit; None: another closer was first."""
+        began, nonce = self._desk.clock.now(), fresh_nonce(self._desk.rng)
+        if collected.accepted:
+            outcome, refs = await self._aggregate(collected.accepted, nonce)
+            record = _filled(self._empty_record(nonce), collected.accepted, outcome, refs)
+        else:
+            record = self._empty_record(nonce)
+        record = replace(
+            record,
+            rejected=tuple(
+                Rejection(key=one.key, reason=one.reason[:2000])
+                for one in collected.rejected[:MAX_REJECTIONS]
+            ),
+            estimates=self.present.estimates.observed(
+                step_s=_mean_step_s(collected.accepted),
+                quorum_s=collected.quorum_s,
+                sync_s=self._desk.clock.now() - began,
+            ),
+        )
+        if await self._desk.run.mailbox.create_commit(record) is Created.EXISTS:
+            return None
+        self._log_commit(record)
+        return as_version((record, digest_of(encode(record))))
+
+    def _empty_record(self, nonce: str) -> RoundRecord:
+        present = self.present
+        return RoundRecord(
+            run=self._desk.run.name,
+            fragment=present.fragment,
+            version=present.number + 1,
+            parent=present.digest,
+            params=present.params,
+            outer=present.outer,
+            empty=True,
+            applied=present.applied,
+            closer=self._desk.name,
+            term=self._desk.term,
+            nonce=nonce,
+            closed_at=self._desk.clock.wall(),
+        )
+
+    async def _aggregate(
+        self, accepted: Sequence[Accepted], nonce: str
+    ) -> tuple[Outcome, dict[str, PayloadRef]]:
+        """Write the next version's payloads and upload them, under names no one else uses."""
+        desk, present = self._desk, self.present
+        target = {
+            role: keys.payload(present.fragment, present.number + 1, nonce, role)
+            for role in self._roles
+        }
+        files = Files(
+            params=await desk.spool.payload(present.params),
+            outer=await desk.spool.payload(present.outer) if present.outer else None,
+        )
+        paths = {role: desk.spool.path(key) for role, key in target.items()}
+        outcome = await desk.offload(
+            aggregate, desk.run.algorithm, self._layout, accepted, files, paths
+        )
+        uploads = [self._upload(key) for key in target.values()]
+        return outcome, dict(zip(target, await asyncio.gather(*uploads), strict=True))
+
+    async def _upload(self, key: str) -> PayloadRef:
+        with self._desk.spool.path(key).open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        digest: str = await self._desk.offload(_digest, data)
+        await self._desk.run.mailbox.store.put(key, [memoryview(data)])
+        return PayloadRef(key=key, size_bytes=len(data), digest=digest)
+
+    def _log_commit(self, record: RoundRecord) -> None:
+        names = sorted({participant.learner for participant in record.participants})
+        self._desk.log.info(
+            "closed round %d with %s",
+            self.round_index,
+            ", ".join(names) or "nothing",
+            extra={"fragment": record.fragment, "version": record.version},
+        )
+
+    # -- going on --------------------------------------------------------------------------
+
+    async def _adopt(self) -> Version:
+        """Return the version another closer committed."""
+        fragment, number = self.present.fragment, self.present.number + 1
+        version = await self._desk.run.version(fragment, number)
+        extra = {"fragment": fragment, "version": number}
+        self._desk.log.info("adopted another closer's commit", extra=extra)
+        return _committed(version, fragment, number)
+
+    def _advance(self, following: Version, verdicts: Mapping[str, Verdict]) -> None:
+        """Go on from ``following``; drop the files that only the version before needed."""
+        before = {self.present.params.key}
+        before |= {ref.key for ref in (self.present.outer, self.present.update) if ref}
+        after = {following.params.key} | ({following.outer.key} if following.outer else set())
+        self._desk.spool.drop(*(before - after))
+        if following.update:
+            self._desk.spool.drop(following.update.key)
+        self.present = following
+        self._anchors[following.number] = following.digest
+        self._anchors = {
+            number: digest
+            for number, digest in self._anchors.items()
+            if number >= following.number - self._desk.run.manifest.settings.max_staleness
+        }
+        self._verdicts = {
+            key: verdict
+            for key, verdict in verdicts.items()
+            if (parsed := keys.parse_mail(key)) and parsed.base in self._anchors
+        }
+        self._desk.spool.drop(*(verdicts.keys() - self._verdicts.keys()))
+
+
+def _filled(
+    record: RoundRecord,
+    accepted: Sequence[Accepted],
+    outcome: Outcome,
+    refs: Mapping[str, PayloadRef],
+) -> RoundRecord:
+    """Return ``record`` with what the aggregation of ``accepted`` gave."""
+    applied = dict(record.applied)
+    for one in accepted:
+        applied[one.record.learner] = max(applied.get(one.record.learner, 0), one.record.base)
+    return replace(
+        record,
+        empty=False,
+        params=refs[PARAMS],
+        outer=refs.get(OUTER),
+        update=refs.get(UPDATE),
+        participants=tuple(
+            _participant(one, weight, clip)
+            for one, weight, clip in zip(accepted, outcome.weights, outcome.clips, strict=True)
+        ),
+        cosine=outcome.cosine,
+        norm=outcome.norm,
+        applied=applied,
+    )
+
+
+def _participant(one: Accepted, weight: float, clip: float) -> Participant:
+    return Participant(
+        learner=one.record.learner,
+        incarnation=one.record.incarnation,
+        nonce=one.record.nonce,
+        base=one.record.base,
+        steps=one.record.steps,
+        tokens=one.record.tokens,
+        weight=weight,
+        norm=one.counters.norm,
+        clip=clip,
+        key=one.key,
+        digest=one.digest,
+    )
+
+
+def _mean_step_s(accepted: Sequence[Accepted]) -> float | None:
+    steps = sum(one.record.steps for one in accepted)
+    return sum(one.record.step_s * one.record.steps for one in accepted) / steps if steps else None
+
+
+def _digest(data: mmap.mmap) -> str:
+    return digest_of(memoryview(data))
+
+
+def _committed(version: Version | None, fragment: int, number: int) -> Version:
+    """Versions are contiguous and never deleted: one that is missing is damage."""
+    if version is None:
+        raise RecordError(keys.commit(fragment, number), "a committed version is missing")
+    return version

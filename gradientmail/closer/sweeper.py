@@ -1,0 +1,74 @@
+"""The sweeper: deletes what no reader can need, behind a boundary it announces first."""
+
+from gradientmail.clock import fresh_nonce
+from gradientmail.closer.desk import Desk
+from gradientmail.closer.fleet import Fleet
+from gradientmail.protocol.sweeping import NOTHING_SWEPT, Sweeping
+from gradientmail.records import keys
+from gradientmail.records.control import Boundary
+
+PIN_PRESENCES = 10
+"""How many times ``presence_s`` one reader may hold one version."""
+
+
+class Sweeper:
+    """Sweeps one fragment. A sweep that fails leaves bytes behind, which the next one finds."""
+
+    def __init__(self, desk: Desk, fleet: Fleet, fragment: int) -> None:
+        settings = desk.run.manifest.settings
+        self._desk = desk
+        self._fleet = fleet
+        self._fragment = fragment
+        self._known = False
+        self._sweeping = Sweeping(
+            keep=settings.keep_versions, max_pin_s=PIN_PRESENCES * settings.presence_s
+        )
+
+    async def sweep(self, head: int) -> None:
+        """Delete what the newest version ``head`` makes superfluous."""
+        mailbox, fragment = self._desk.run.mailbox, self._fragment
+        if not self._known:
+            boundary = await mailbox.newest_boundary(fragment)
+            self._sweeping = self._sweeping.from_boundary(boundary)
+            self._known = True
+        before = self._sweeping.boundary
+        pinned = self._fleet.pinned(fragment)
+        now = self._desk.clock.now()
+        self._sweeping = self._sweeping.observed(now=now, head=head, pinned=pinned)
+        if self._sweeping.boundary in (before, NOTHING_SWEPT):
+            return
+        await self._announce()
+        store, referenced = mailbox.store, await self._referenced(head)
+        payloads = [
+            (parsed[1], entry.key)
+            for entry in await store.list(keys.payloads_of(fragment))
+            if (parsed := keys.parse_payload(entry.key))
+        ]
+        mail = [
+            (letter.base, entry.key)
+            for entry in await store.list(keys.mail_of(fragment))
+            if (letter := keys.parse_mail(entry.key))
+        ]
+        doomed = (*self._sweeping.payloads(payloads, referenced), *self._sweeping.mail(mail))
+        await store.delete(doomed)
+        extra = {"fragment": fragment, "version": self._sweeping.boundary}
+        self._desk.log.debug("swept %d objects", len(doomed), extra=extra)
+
+    async def _announce(self) -> None:
+        boundary = Boundary(
+            run=self._desk.run.name,
+            fragment=self._fragment,
+            version=self._sweeping.boundary,
+            nonce=fresh_nonce(self._desk.rng),
+        )
+        await self._desk.run.mailbox.create_boundary(boundary)
+
+    async def _referenced(self, head: int) -> set[str]:
+        """Return the payloads that the versions above the boundary name."""
+        referenced: set[str] = set()
+        for number in range(self._sweeping.boundary + 1, head + 1):
+            version = await self._desk.run.version(self._fragment, number)
+            if version is not None:
+                refs = (version.params, version.outer, version.update)
+                referenced |= {ref.key for ref in refs if ref is not None}
+        return referenced

@@ -1,0 +1,48 @@
+"""Tasks that live and die together: nothing keeps running behind an error or a cancellation."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from gradientmail.clock import Clock
+from gradientmail.errors import StoreFullError, StoreUnavailableError
+from gradientmail.logs import FieldLogger
+
+T = TypeVar("T")
+
+
+async def race(*coroutines: Coroutine[Any, Any, Any]) -> None:
+    """Run all until the first one ends or fails; end the others."""
+    await _run(coroutines, asyncio.FIRST_COMPLETED)
+
+
+async def together(*coroutines: Coroutine[Any, Any, Any]) -> None:
+    """Run all to their end; when one fails, end the others."""
+    await _run(coroutines, asyncio.FIRST_EXCEPTION)
+
+
+async def _run(coroutines: tuple[Coroutine[Any, Any, Any], ...], return_when: str) -> None:
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=return_when)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def persistently(
+    act: Callable[[], Awaitable[T]], clock: Clock, log: FieldLogger, *, pause_s: float
+) -> T:
+    """Return what ``act`` does, tried again for as long as the store is out of reach or full.
+
+    Every act of a closer may be repeated: what counts is created once, whoever tries how often.
+    """
+    while True:
+        try:
+            return await act()
+        except (StoreUnavailableError, StoreFullError) as exc:
+            log.warning("the store does not take it, trying again: %s", exc)
+            await clock.sleep(pause_s)

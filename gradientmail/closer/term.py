@@ -1,0 +1,136 @@
+"""One term: the rounds of every fragment, side by side, and what learners are told of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from gradientmail.closer.desk import Desk
+from gradientmail.closer.fleet import Fleet
+from gradientmail.closer.fragment import FragmentCloser
+from gradientmail.closer.sweeper import Sweeper
+from gradientmail.closer.tasks import persistently, race, together
+from gradientmail.errors import StoreUnavailableError
+from gradientmail.protocol.publishing import oldest_open_round
+from gradientmail.records.head import Head
+from gradientmail.run import Version
+
+T = TypeVar("T")
+
+STOP_LOOK_POLLS = 5
+"""Polls between two looks at whether a stop was requested."""
+
+
+class TermOfOffice:
+    """What a closer does while it holds the lease."""
+
+    def __init__(self, desk: Desk, fleet: Fleet, present: Sequence[Version]) -> None:
+        self._desk = desk
+        self._fleet = fleet
+        self._settings = desk.run.manifest.settings
+        self._closers = [FragmentCloser(desk, version) for version in present]
+        self._sweepers = [Sweeper(desk, fleet, p) for p in range(len(present))]
+        self._turn = asyncio.Condition()
+        self._head_changed = asyncio.Event()
+        self._to_sweep: asyncio.Queue[int] = asyncio.Queue()
+        self._calling: set[int] = set()
+        self._ended = asyncio.Event()
+        self._stopping = False
+        self._done = False
+
+    def call(self, round_index: int) -> None:
+        """Tell learners that the grace window of a round is open."""
+        if round_index not in self._calling:
+            self._calling.add(round_index)
+            self._head_changed.set()
+
+    async def run(self, *, until_done: bool) -> None:
+        """Serve; return once the run is done, or never."""
+        rounds = self._all_rounds(until_done=until_done)
+        await race(rounds, self._watch(), self._tell(), self._sweep())
+
+    # -- rounds ----------------------------------------------------------------------------
+
+    async def _all_rounds(self, *, until_done: bool) -> None:
+        self._head_changed.set()
+        fragments = (self._rounds_of(closer) for closer in self._closers)
+        await race(together(*fragments), self._ended.wait())
+        self._done = True
+        await self._persist(self._put_head)
+        self._desk.log.info("the run is done")
+        if not until_done:
+            await asyncio.Event().wait()
+
+    async def _rounds_of(self, closer: FragmentCloser) -> None:
+        """Close one fragment's rounds in turn: its next one is open once it is near the oldest."""
+        last = self._settings.stop_after_rounds
+        while last is None or closer.round_index < last:
+            async with self._turn:
+                await self._turn.wait_for(lambda: closer.round_index < self._horizon())
+            closed = closer.round_index
+            version = await self._persist(lambda: closer.close_next(self._fleet.live, self.call))
+            self._calling.discard(closed)
+            self._head_changed.set()
+            self._to_sweep.put_nowait(version.fragment)
+            async with self._turn:
+                self._turn.notify_all()
+
+    def _horizon(self) -> int:
+        """Return the first round no learner can have published yet."""
+        schedule = self._desk.run.algorithm.schedule
+        return oldest_open_round(schedule, self._versions()) + schedule.in_flight
+
+    def _versions(self) -> tuple[int, ...]:
+        return tuple(closer.present.number for closer in self._closers)
+
+    async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
+        return await persistently(
+            act, self._desk.clock, self._desk.log, pause_s=self._settings.poll_s
+        )
+
+    # -- beside the rounds -------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Watch the fleet, and whether people want the run to end."""
+        pause_s = min(self._fleet.look_every_s, STOP_LOOK_POLLS * self._settings.poll_s)
+        while True:
+            await self._desk.clock.sleep(pause_s)
+            try:
+                await self._fleet.look()
+                await self._look_for_stop()
+            except StoreUnavailableError as exc:
+                self._desk.log.warning("could not look at the fleet: %s", exc)
+
+    async def _look_for_stop(self) -> None:
+        if not self._stopping and await self._desk.run.mailbox.stop_requested():
+            self._stopping = True
+            self._head_changed.set()
+            self._desk.log.info("a stop was requested; waiting for the learners to leave")
+        if self._stopping and not self._fleet.live():
+            self._ended.set()
+
+    async def _tell(self) -> None:
+        """Keep the head hint fresh."""
+        while True:
+            await self._head_changed.wait()
+            self._head_changed.clear()
+            await self._persist(self._put_head)
+
+    async def _put_head(self) -> None:
+        head = Head(
+            run=self._desk.run.name,
+            term=self._desk.term,
+            closer=self._desk.name,
+            versions=self._versions(),
+            calling=tuple(sorted(self._calling)),
+            stopping=self._stopping,
+            done=self._done,
+        )
+        await self._desk.run.mailbox.put_head(head)
+
+    async def _sweep(self) -> None:
+        while True:
+            fragment = await self._to_sweep.get()
+            try:
+                await self._sweepers[fragment].sweep(self._closers[fragment].present.number)
+            except StoreUnavailableError as exc:
+                self._desk.log.warning("could not sweep: %s", exc, extra={"fragment": fragment})
