@@ -1,39 +1,23 @@
 """A run is there or it is not, and version 0 is the model, to the bit."""
 
 import logging
-import random
 
 import pytest
 import torch
 from torch import nn
 
 from gradientmail.algorithms.aggregator import PARAMS
-from gradientmail.clock import SystemClock
 from gradientmail.codecs.streaming import decoded
 from gradientmail.config import RunSettings
 from gradientmail.errors import RunExistsError, SettingsError
 from gradientmail.learner.parameters import FragmentTensors, describe, exchanged
-from gradientmail.operations.creating import create_run, plan_tensors
+from gradientmail.operations.creating import plan_tensors
 from gradientmail.records import keys
 from gradientmail.records.canonical import digest_of
-from gradientmail.records.manifest import Manifest
 from gradientmail.run import open_run
 from gradientmail.store.base import Created
 from gradientmail.store.memory import MemoryStore
-
-
-def small_model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(20, 30), nn.BatchNorm1d(30), nn.Linear(30, 40, bias=False), nn.BatchNorm1d(40)
-    )
-
-
-async def create(store: MemoryStore, model: nn.Module, **settings: object) -> Manifest:
-    run = RunSettings(**settings)  # type: ignore[arg-type]
-    return await create_run(
-        store, model, run, program="m:f", clock=SystemClock(), rng=random.Random(0)
-    )
+from tests.operations.models import create, small_model
 
 
 async def keys_in(store: MemoryStore) -> list[str]:

@@ -1,0 +1,156 @@
+"""A run's model as one safetensors file, under the names its user gave the tensors."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from gradientmail.algorithms.aggregator import PARAMS
+from gradientmail.closer.spool import Spool
+from gradientmail.codecs.layout import chunks
+from gradientmail.codecs.streaming import FileSource, PayloadReader
+from gradientmail.errors import ContractError, PayloadError, RecordError, SettingsError
+from gradientmail.learner.parameters import canonical_name, describe, differences, named_values
+from gradientmail.records.manifest import TensorSpec
+from gradientmail.run import Run, Version, open_run
+from gradientmail.store.base import Store
+
+log = logging.getLogger(__name__)
+
+
+async def export_run(
+    store: Store, out: Path, *, version: int | None = None, model: nn.Module | None = None
+) -> Sequence[Version]:
+    """Write the model to ``out``, replacing it at once, and return the versions it is made of.
+
+    ``version``: the same version of every fragment; None takes the newest of each. What the run
+    does not exchange (frozen parameters, integer and local buffers) and the names inside wrappers
+    come from ``model``; without one the file has canonical names and only what is exchanged.
+    Tied tensors are written under each of their names, so that ``load_state_dict`` is content.
+
+    Raises:
+        RunNotFoundError: there is no run.
+        SettingsError: there is no such version or it was swept, or ``out`` is no place for a file.
+        ContractError: ``model`` is not the run's.
+        RecordError: a payload is damaged.
+
+    Example:
+        >>> await export_run(store, Path("model.safetensors"), model=model)
+        >>> model.load_state_dict(safetensors.torch.load_file("model.safetensors"))
+        <All keys matched successfully>
+    """
+    _require_file_place(out)
+    run = await open_run(store)
+    local = named_values(model) if model else {}
+    if model:
+        _require_same(run, model)
+    versions = await _versions(run, version)
+    with TemporaryDirectory(dir=out.parent, prefix=".gradientmail-") as scratch:
+        values = await _committed_values(run, versions, Spool(Path(scratch), store))
+        part = Path(scratch) / "export"
+        save_file(_named(run.manifest.tensors, values, local), part, _metadata(run, versions))
+        part.replace(out)
+    return versions
+
+
+# -- what to export -------------------------------------------------------------------------
+
+
+async def _versions(run: Run, number: int | None) -> list[Version]:
+    newest = await run.newest_of_all()
+    if number is None:
+        return newest
+    least = min(version.number for version in newest)
+    if not 0 <= number <= least:
+        raise SettingsError(
+            f"version {number} of every fragment: choose 0 to {least}, the newest that all have"
+        )
+    found = [await run.version(version.fragment, number) for version in newest]
+    return [version for version in found if version is not None]
+
+
+async def _committed_values(
+    run: Run, versions: Sequence[Version], spool: Spool
+) -> dict[str, Tensor]:
+    """Return the values of ``versions`` by canonical name, in the dtypes of the contract."""
+    specs = {spec.name: spec for spec in run.manifest.tensors}
+    values: dict[str, Tensor] = {}
+    for version in versions:
+        flat = await _flat(run, version, spool)
+        for slot in run.layouts[version.fragment].slots:
+            spec = specs[slot.name]
+            value = flat[slot.offset : slot.offset + slot.numel].view(spec.shape)
+            values[slot.name] = value.to(getattr(torch, spec.dtype), copy=True)
+    return values
+
+
+async def _flat(run: Run, version: Version, spool: Spool) -> Tensor:
+    """Return the published parameters of one fragment as float32."""
+    try:
+        path = await spool.payload(version.params)
+    except RecordError as error:
+        oldest = await run.mailbox.newest_boundary(version.fragment) + 1
+        if version.number >= oldest:
+            raise
+        raise SettingsError(
+            f"version {version.number} of fragment {version.fragment} was swept away; "
+            f"the oldest that is kept is {oldest}"
+        ) from error
+    layout = run.layouts[version.fragment]
+    flat = torch.empty(layout.numel)
+    try:
+        with FileSource(path) as source:
+            reader = PayloadReader(run.algorithm.params_format(layout.numel), source)
+            for start, stop in chunks(0, layout.numel):
+                reader.read(PARAMS, start, stop, out=flat[start:stop])
+    except PayloadError as error:
+        raise RecordError(version.params.key, str(error)) from error
+    spool.drop(version.params.key)
+    return flat
+
+
+def _require_same(run: Run, model: nn.Module) -> None:
+    here = describe(model, buffers=run.manifest.settings.buffers)
+    if found := differences(run.manifest.tensors, here):
+        raise ContractError(found)
+
+
+# -- the file -------------------------------------------------------------------------------
+
+
+def _named(
+    specs: Sequence[TensorSpec], values: Mapping[str, Tensor], local: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return what the file holds: an independent copy for each name, as the format wants it."""
+    by_canonical = dict(values)
+    for spec in specs:
+        if spec.alias is not None and spec.alias in values:
+            by_canonical[spec.name] = values[spec.alias].clone()
+    if local:
+        return {name: by_canonical.get(canonical_name(name), own) for name, own in local.items()}
+    if left_out := [spec.name for spec in specs if spec.name not in by_canonical]:
+        log.warning(
+            "left out %d tensors that the run does not exchange (%s ...): "
+            "export with the program to have them",
+            len(left_out),
+            ", ".join(left_out[:3]),
+        )
+    return by_canonical
+
+
+def _metadata(run: Run, versions: Sequence[Version]) -> dict[str, str]:
+    numbers = ",".join(str(version.number) for version in versions)
+    return {"format": "pt", "run": run.name, "versions": numbers}
+
+
+def _require_file_place(out: Path) -> None:
+    if out.is_dir():
+        raise SettingsError(
+            f"{out} is a directory; name a file in it, such as {out}/model.safetensors"
+        )
+    if not out.parent.is_dir():
+        raise SettingsError(f"{out.parent} is no directory: create it, or export elsewhere")
