@@ -21,7 +21,8 @@ METADATA_LIMIT_BYTES = 262_144
 
 _PAGE = 4096
 _LENGTH_BYTES = 8
-_METADATA_PREFIX = '{"__metadata__":{"gradientmail":'
+_METADATA = '{"__metadata__":'
+_OUR_METADATA = '{"__metadata__":{"gradientmail":'
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +165,11 @@ class PayloadFormat:
 
 def _metadata(text: str) -> str | None:
     """Read the one string that precedes the entries. Raises ValueError where it is not JSON."""
-    if not text.startswith(f'{_METADATA_PREFIX}"'):
+    if not text.startswith(_METADATA):
         return None
-    metadata, _ = json.JSONDecoder().raw_decode(text, len(_METADATA_PREFIX))
+    if not text.startswith(f'{_OUR_METADATA}"'):
+        raise PayloadError("the metadata is not one string under the key 'gradientmail'")
+    metadata, _ = json.JSONDecoder().raw_decode(text, len(_OUR_METADATA))
     return str(metadata)
 
 

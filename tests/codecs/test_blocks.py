@@ -147,7 +147,7 @@ def test_float32_survives_bit_for_bit():
 
 @pytest.mark.parametrize("precision", QUANTIZED)
 def test_decoding_is_one_float32_product(precision):
-    """Any implementation gets these bits: a value of the grid times float_from_bits(code << 20)."""
+    """Any implementation gets these bits: value of the grid * float_from_bits(code << 20)."""
     chunk = encode_chunk(scaled_blocks(3), precision)
     scale_codes = chunk["scales"].numpy().astype(np.int32) + chunk["bases"].numpy()[0]
     scales = (scale_codes << 20).view(np.float32).repeat(precision.block)
