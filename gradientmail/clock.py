@@ -40,7 +40,10 @@ class SystemClock:
 
 
 def system_random() -> random.Random:
-    """Return a generator seeded from the system's entropy: what shells pass where tests pass a seed."""
+    """Return a generator seeded from the system's entropy.
+
+    What the outermost layer passes in where tests pass a seed.
+    """
     return random.Random(secrets.randbits(128))  # noqa: S311
 
 

@@ -5,22 +5,26 @@ Where a value comes from, strongest first: flag, ``GRADIENTMAIL_*``, ``run.toml`
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
 from gradientmail.errors import SettingsError
 
-ENV_PREFIX = "GRADIENTMAIL_"
+ENV_PREFIX: Final = "GRADIENTMAIL_"
 
-AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
-AtLeastZero = Annotated[int, msgspec.Meta(ge=0)]
+NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+"""A learner, closer or run name: safe in a key and in a file name."""
+
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
+AtLeastZero = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=1e7)]
 WireFormat = Literal["F32", "F16", "BF16", "F8_E4M3", "I8", "I4", "NF4", "F4"]
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every participant of a run agrees on. The table in ``docs/settings.md`` is made from this.
+    """What every participant of a run agrees on; ``docs/settings.md`` is made from this.
 
     Attributes:
         algorithm: Preset the other settings default from: diloco, streaming-diloco,
@@ -47,7 +51,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         quorum: Accepted contributions that open the grace window.
         grace_s: How long it stays open; none until every live learner has been heard.
         max_staleness: Oldest contribution that counts, in versions behind.
-        clip_ratio: A norm above this many times the round's median is scaled down to it; none never.
+        clip_ratio: A norm above this many times the round's median is scaled down to it; none
+            scales nothing.
         flush_on_close: A leaving learner posts its unfinished steps as final.
         stop_after_rounds: The run ends after this many rounds; none when asked to.
         poll_s: Seconds between two looks at the store.
@@ -76,9 +81,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     error_feedback: bool = True
     buffers: Literal["averaged", "local"] = "averaged"
     quorum: AtLeastOne = 1
-    grace_s: Annotated[float, msgspec.Meta(ge=0.0, le=1e7)] | None = None
+    grace_s: Seconds | None = None
     max_staleness: AtLeastZero = 0
-    clip_ratio: Annotated[float, msgspec.Meta(ge=1.0)] | None = 10.0
+    clip_ratio: Annotated[float, msgspec.Meta(ge=1.0, le=1e6)] | None = 10.0
     flush_on_close: bool = False
     stop_after_rounds: AtLeastOne | None = None
     poll_s: PositiveSeconds = 1.0
@@ -98,19 +103,20 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         threads: Compute threads; none leaves torch's choice.
         throttle: Slows a learner down to this share of its speed, to play an unequal fleet.
         save_every_s: Least seconds between two saves of the local state.
-        spool_dir: Where a closer keeps the payloads it works on; none uses the temporary directory.
+        spool_dir: Where a closer keeps the payloads it works on; none uses the system's temporary
+            directory.
         store_client: Client library for s3:// : obstore or s3fs.
         retry_deadline_s: How long one store operation is retried before it fails.
         log_format: human or json.
         log_level: Least severe level that is logged.
     """
 
-    name: str | None = None
+    name: Annotated[str, msgspec.Meta(pattern=rf"^{NAME_PATTERN}\Z")] | None = None
     state_dir: str | None = None
     device: str = "cpu"
     threads: AtLeastOne | None = None
     throttle: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
-    save_every_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0
+    save_every_s: Seconds = 30.0
     spool_dir: str | None = None
     store_client: Literal["obstore", "s3fs"] = "obstore"
     retry_deadline_s: PositiveSeconds = 120.0
@@ -120,7 +126,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 S = TypeVar("S", RunSettings, NodeSettings)
 
-_OTHER: Mapping[type, type] = {RunSettings: NodeSettings, NodeSettings: RunSettings}
+_ELSEWHERE: Final[Mapping[type, tuple[type[msgspec.Struct], str]]] = {
+    RunSettings: (NodeSettings, "[node] table"),
+    NodeSettings: (RunSettings, "top level of run.toml"),
+}
+"""Of each kind of settings: the other kind, and where in ``run.toml`` that one is written."""
 
 
 def resolve(kind: type[S], *layers: tuple[str, Mapping[str, Any]]) -> S:
@@ -129,10 +139,10 @@ def resolve(kind: type[S], *layers: tuple[str, Mapping[str, Any]]) -> S:
     Values may be of their type or text as typed in a shell; ``none`` is the absent value.
 
     Raises:
-        SettingsError: naming the source, the key, and the nearest known key or the allowed range.
+        SettingsError: naming the source, the key, and the nearest known one or the allowed range.
 
     Example:
-        >>> resolve(RunSettings, ("run.toml", {"sync_every": 100}), ("flag", {"fragments": "4"})).fragments
+        >>> resolve(NodeSettings, ("run.toml", {"threads": 2}), ("flag", {"threads": "4"})).threads
         4
     """
     merged: dict[str, Any] = {}
@@ -146,7 +156,7 @@ def resolve(kind: type[S], *layers: tuple[str, Mapping[str, Any]]) -> S:
         try:
             msgspec.convert({key: value}, kind, strict=not isinstance(value, str))
         except msgspec.ValidationError as exc:
-            reason = str(exc).partition(" - at ")[0]
+            reason = _reason(kind, key, value, exc)
             raise SettingsError(f"{origin[key]}: {key} = {value!r}: {reason}") from exc
     return msgspec.convert(merged, kind, strict=False)
 
@@ -164,22 +174,41 @@ def from_environment(kind: type[S], environ: Mapping[str, str]) -> dict[str, str
         key = variable.removeprefix(ENV_PREFIX).lower()
         if key in kind.__struct_fields__:
             found[key] = value
-        elif key not in _OTHER[kind].__struct_fields__:
-            _require_known(kind, f"environment variable {variable}", key)
+        elif key not in _ELSEWHERE[kind][0].__struct_fields__:
+            known = kind.__struct_fields__ + _ELSEWHERE[kind][0].__struct_fields__
+            raise SettingsError(f"environment: unknown setting {variable}{nearest(key, known)}")
     return found
 
 
-def _require_known(kind: type[S], source: str, key: str) -> None:
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean ...?" for the known word nearest to ``word``, else the list of all.
+
+    >>> nearest("tokns", ["tokens", "uniform"])
+    "; did you mean 'tokens'?"
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+
+
+def _require_known(kind: type[msgspec.Struct], source: str, key: str) -> None:
     if key in kind.__struct_fields__:
         return
-    if key in _OTHER[kind].__struct_fields__:
-        place = "[node] table" if kind is RunSettings else "top level of run.toml"
+    other, place = _ELSEWHERE[kind]
+    if key in other.__struct_fields__:
         raise SettingsError(f"{source}: {key!r} belongs in the {place}")
     raise SettingsError(f"{source}: unknown setting {key!r}{nearest(key, kind.__struct_fields__)}")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" for the known word nearest to ``word``, else the list of all."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+def _reason(
+    kind: type[msgspec.Struct], key: str, value: object, exc: msgspec.ValidationError
+) -> str:
+    """Say what to write instead: msgspec's own words, but for words in our files."""
+    (hint,) = (field.type for field in msgspec.structs.fields(kind) if field.name == key)
+    types = (hint, *get_args(hint))
+    choices = [c for t in types if get_origin(t) is Literal for c in get_args(t)]
+    if choices:
+        return f"not one of its values{nearest(str(value), choices)}"
+    if hint is bool:
+        return "write true or false"
+    return str(exc).partition(" - at ")[0].replace("null", "none")

@@ -34,7 +34,7 @@ class Mailbox:
             RunNotFoundError: there is none: the run was never created, or the URL is wrong.
             RecordError: the bytes are no manifest.
         """
-        data = await self.store.read(keys.MANIFEST)
+        data = await self._read(keys.MANIFEST)
         if data is None:
             raise RunNotFoundError("no run here: `gradientmail init` creates one")
         return canonical.decode(Manifest, keys.MANIFEST, data), canonical.digest_of(data)
@@ -46,14 +46,19 @@ class Mailbox:
     # -- commits ---------------------------------------------------------------------------
 
     async def commit(self, fragment: int, version: int) -> tuple[RoundRecord, str] | None:
-        """Return the record of ``version >= 1`` and its digest; None when it is not committed."""
+        """Return the record of ``version >= 1`` and its digest; None when it is not committed.
+
+        Raises:
+            RecordError: the bytes are no commit, or another version's.
+        """
         key = keys.commit(fragment, version)
-        data = await self.store.read(key)
+        data = await self._read(key)
         if data is None:
             return None
         record = canonical.decode(RoundRecord, key, data)
         if (record.fragment, record.version) != (fragment, version):
-            raise RecordError(key, f"holds version {record.version} of {record.fragment}")
+            held = f"version {record.version} of fragment {record.fragment}"
+            raise RecordError(key, f"holds {held} instead of its own")
         return record, canonical.digest_of(data)
 
     async def create_commit(self, record: RoundRecord) -> Created:
@@ -86,7 +91,10 @@ class Mailbox:
     # -- the lease -------------------------------------------------------------------------
 
     async def newest_term(self, after: int = 0) -> int:
-        """Return the highest term taken; 0 when none ever was. ``after`` is a term known to exist."""
+        """Return the highest term taken; 0 when none ever was.
+
+        ``after`` is a term known to exist.
+        """
         entries = await self.store.list(keys.TERMS, after=keys.term(after) if after else "")
         terms = (keys.parse_term(entry.key) for entry in entries)
         return max((number for number in terms if number is not None), default=after)
@@ -131,7 +139,7 @@ class Mailbox:
 
     async def stop_requested(self) -> bool:
         """Whether someone asked the run to end."""
-        return await self.store.read(keys.STOP) is not None
+        return await self.store.read(keys.STOP, 0, 1) is not None
 
     async def create_stop(self, stop: Stop) -> Created:
         """Ask the run to end."""
@@ -149,6 +157,10 @@ class Mailbox:
         return max((version for version in versions if version is not None), default=-1)
 
     # -- helpers ---------------------------------------------------------------------------
+
+    async def _read(self, key: str) -> bytes | None:
+        """Read a record, and of a foreign object no more than shows that it is too large."""
+        return await self.store.read(key, 0, canonical.MAX_RECORD_BYTES + 1)
 
     async def _put(self, key: str, record: msgspec.Struct) -> None:
         await self.store.put(key, [canonical.encode(record)])

@@ -12,9 +12,17 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from gradientmail.algorithms.merge import WEIGHTS, Coefficients, Merge, Norms, clip_factors
+from gradientmail.algorithms.merge import (
+    WEIGHTS,
+    Coefficients,
+    Merge,
+    Norms,
+    WeightedMean,
+    clip_factors,
+    reciprocal,
+)
 from gradientmail.algorithms.outer import OuterOptimizer
-from gradientmail.algorithms.reduce import BLOCK, SquareSums, per_block
+from gradientmail.algorithms.reduce import BLOCK, SquareSums, per_block, root_of_squares
 from gradientmail.codecs.layout import FragmentLayout, chunks
 from gradientmail.errors import NonFiniteError
 
@@ -48,7 +56,11 @@ class Sink(Protocol):
         ...
 
     def write(self, section: str, start: int, chunk: Tensor) -> Tensor:
-        """Write a chunk; return it as every reader will decode it."""
+        """Write a chunk; return it as every reader will decode it.
+
+        Raises:
+            NonFiniteError: it holds NaN or infinity.
+        """
         ...
 
 
@@ -66,24 +78,24 @@ class Counters:
     tokens: int
     norms: Norms
 
-    @property
-    def norm(self) -> float:
-        """L2 norm over the whole fragment."""
-        return math.hypot(*(norm or 0.0 for norm in self.norms))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What closing found, beside the next version itself.
 
+    Norms and cosine are over all parameters of the fragment, without its buffers: statistics may
+    move a thousand times as far as weights, and would hide what those do.
+
     Attributes:
         weights: Of each contribution, before normalization.
+        norms: L2 norm of each, before clipping.
         clips: What each was scaled by.
-        cosine: Mean pairwise cosine over the whole fragment; None below two contributions.
+        cosine: Mean pairwise cosine; None where fewer than two moved.
         norm: L2 norm of the merged pseudo-gradient.
     """
 
     weights: tuple[float, ...]
+    norms: tuple[float, ...]
     clips: tuple[float, ...]
     cosine: float | None
     norm: float
@@ -135,8 +147,11 @@ class Aggregator:
     Args:
         merge: Several pseudo-gradients to one.
         weights: Name in ``merge.WEIGHTS``.
-        outer: The outer optimizer; float buffers take the plain merged step instead.
+        outer: The outer optimizer.
         clip_ratio: See ``merge.clip_factors``.
+
+    Float buffers are no parameters: they become their plain weighted mean, whatever the rule (a
+    variance that is extrapolated may turn negative).
     """
 
     merge: Merge
@@ -150,7 +165,7 @@ class Aggregator:
         """Return the next version of ``state``; equal arguments give equal bits on any machine.
 
         Raises:
-            NonFiniteError: a contribution or the result is not finite.
+            NonFiniteError: the next version would hold NaN or infinity.
         """
         layout = state.layout
         sink = _Memory(
@@ -164,7 +179,7 @@ class Aggregator:
 
 @dataclass
 class Closing:
-    """One round's arithmetic. Memory: a few chunks, whatever the fragment and the contributions."""
+    """One round's arithmetic. Memory: a few chunks, however large the fragment and the round."""
 
     aggregator: Aggregator
     layout: FragmentLayout
@@ -178,27 +193,34 @@ class Closing:
         self._units = SquareSums(self.layout)
 
     def run(self, state: State, sink: Sink) -> Outcome:
-        """Read every contribution and the state once (some rules twice), write the next version."""
-        rule = self.aggregator
-        norms = [own.norm for own in self.counters]
+        """Write the next version, reading the state once, contributions once or twice."""
+        rule, parameters = self.aggregator, slice(self.layout.parameter_slots)
+        norms = [root_of_squares(own.norms[parameters]) for own in self.counters]
         weights = [WEIGHTS[rule.weights](own.tokens, own.steps) for own in self.counters]
         clips = clip_factors(norms, rule.clip_ratio)
         coefficients = self._coefficients(weights, clips)
-        units = [[1.0 / norm if norm else 0.0] * len(self.layout.slots) for norm in norms]
-        present = _present(self.counters)
+        units = [[reciprocal(norm)] * len(self.layout.slots) for norm in norms]
+        present = self._present()
         for start, stop in self._ranges():
             merged, unit = self._combine(start, stop, coefficients, units)
-            if not bool(torch.isfinite(merged).all()):
-                raise NonFiniteError(f"the merged pseudo-gradient is not finite after {start}")
             self._merged.add(start, merged)
             self._units.add(start, unit)
             self._step(state, sink, start, merged, present)
+        moved = sum(reciprocal(norm) > 0.0 for norm in norms)
         return Outcome(
             weights=tuple(weights),
+            norms=tuple(norms),
             clips=tuple(clips),
-            cosine=_cosine(self._units, sum(norm > 0.0 for norm in norms)),
-            norm=math.sqrt(math.fsum(self._merged.squares())),
+            cosine=_cosine(math.fsum(self._units.squares()[parameters]), moved),
+            norm=math.sqrt(math.fsum(self._merged.squares()[parameters])),
         )
+
+    def _present(self) -> list[bool]:
+        """Whether any contribution holds each tensor: else it keeps its value and momentum."""
+        return [
+            any(own.norms[slot] is not None for own in self.counters)
+            for slot in range(len(self.layout.slots))
+        ]
 
     def _ranges(self) -> list[tuple[int, int]]:
         """Chunks of the parameters, then of the buffers: no chunk holds both."""
@@ -206,7 +228,10 @@ class Closing:
         return [*chunks(0, end), *chunks(end, self.layout.numel)]
 
     def _coefficients(self, weights: Sequence[float], clips: Sequence[float]) -> Coefficients:
-        """The merge rule sees clipped contributions; the data is scaled as it is read."""
+        """Return what to multiply each contribution's tensors by.
+
+        The merge rule sees clipped contributions; the data is scaled as it is read.
+        """
         clipped = [
             [None if norm is None else norm * clip for norm in own.norms]
             for own, clip in zip(self.counters, clips, strict=True)
@@ -219,8 +244,11 @@ class Closing:
             return sums.norms()
 
         names = [slot.name for slot in self.layout.slots]
-        merged = self.aggregator.merge.coefficients(names, weights, clipped, combined_norms)
-        return _scaled(merged, clips)
+        rules = (self.aggregator.merge, WeightedMean())
+        merged, mean = (r.coefficients(names, weights, clipped, combined_norms) for r in rules)
+        buffers = self.layout.parameter_slots
+        rows = [row[:buffers] + own[buffers:] for row, own in zip(merged, mean, strict=True)]
+        return _scaled(rows, clips)
 
     def _combine(
         self, start: int, stop: int, coefficients: Coefficients, units: Coefficients | None = None
@@ -258,7 +286,7 @@ class Closing:
         self._publish(sink, start, published, following)
 
     def _publish(self, sink: Sink, start: int, published: Tensor, master: Tensor) -> None:
-        """What learners receive is exactly old + update; what rounding loses stays in the master."""
+        """Write what learners receive: exactly old + update. The master keeps the rounding."""
         if UPDATE in sink.sections:
             update = sink.write(UPDATE, start, master - published)
             sink.write(PARAMS, start, published + update)
@@ -277,15 +305,11 @@ class _Memory:
         return frozenset(self.vectors)
 
     def write(self, section: str, start: int, chunk: Tensor) -> Tensor:
-        self.vectors[section][start : start + chunk.numel()] = chunk
+        stop = start + chunk.numel()
+        if not bool(torch.isfinite(chunk).all()):
+            raise NonFiniteError(f"{section} would not be finite in elements {start} to {stop}")
+        self.vectors[section][start:stop] = chunk
         return chunk
-
-
-def _present(counters: Sequence[Counters]) -> list[bool]:
-    """Whether any contribution holds each tensor: one that none holds keeps value and momentum."""
-    return [
-        any(n is not None for n in slot) for slot in zip(*(c.norms for c in counters), strict=True)
-    ]
 
 
 def _scaled(coefficients: Coefficients, factors: Sequence[float]) -> Coefficients:
@@ -293,11 +317,9 @@ def _scaled(coefficients: Coefficients, factors: Sequence[float]) -> Coefficient
     return [[value * factor for value in row] for row, factor in pairs]
 
 
-def _cosine(units: SquareSums, count: int) -> float | None:
-    """``(|sum u|^2 - N) / (N (N - 1))``: the mean over pairs in one pass."""
-    if count < 2:
-        return None
-    return (math.fsum(units.squares()) - count) / (count * (count - 1))
+def _cosine(square_of_sum: float, count: int) -> float | None:
+    """``(|sum u|^2 - N) / (N (N - 1))`` of N unit vectors u: the mean over pairs in one pass."""
+    return None if count < 2 else (square_of_sum - count) / (count * (count - 1))
 
 
 def _need(chunk: Tensor | None) -> Tensor:

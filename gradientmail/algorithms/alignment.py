@@ -1,8 +1,8 @@
 """Alignment: what a commit does to a learner's local parameters.
 
-Four vectors of one fragment take part: the old ``anchor``, the newly ``committed`` parameters, the
-``local`` ones, and the ``snapshot``: what was local when the contribution was made (the anchor, where
-none was made). ``local - snapshot`` is what no contribution holds yet.
+Four vectors of one fragment take part: the old ``anchor``, the newly ``committed`` parameters,
+the ``local`` ones, and the ``snapshot``: what was local when the contribution was made (the
+anchor, where none was made). ``local - snapshot`` is what no contribution holds yet.
 """
 
 import math
@@ -67,7 +67,10 @@ class Carry:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Carry as much as agrees: ``max(0, cos(local - snapshot, committed - anchor))`` of the drift."""
+    """Carry as much of the drift ``local - snapshot`` as agrees with the commit.
+
+    ``committed + max(0, cos(drift, committed - anchor)) drift``.
+    """
 
     keeps: bool = True
 

@@ -5,10 +5,11 @@ coefficient per contribution and tensor. So a closer streams chunk by chunk, and
 once (mean) or twice (radial-directional mean), never all at once.
 """
 
-import fnmatch
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 Norms = Sequence[float | None]
@@ -19,7 +20,11 @@ Coefficients = list[list[float]]
 
 EMBEDDINGS: Final = ("*embed*", "*wte*", "*wpe*")
 
+NEGLIGIBLE: Final = 1e-18
+"""A norm up to here counts as zero, so that coefficients with its reciprocal fit in float32."""
+
 _CANCELLED: Final = 1e-6
+"""Mean of unit vectors that is only rounding."""
 
 
 def tokens2_per_step(tokens: int, steps: int) -> float:
@@ -78,7 +83,7 @@ class WeightedMean:
         combined_norms: Callable[[Coefficients], list[float]],  # noqa: ARG002 - see Merge
     ) -> Coefficients:
         """See ``Merge.coefficients``."""
-        totals = [_total(weights, norms, slot) for slot in range(len(names))]
+        totals = [math.fsum(_weights_of(weights, norms, slot)) for slot in range(len(names))]
         return [
             [
                 weight / total if norm is not None and total > 0.0 else 0.0
@@ -109,27 +114,30 @@ class RadialDirectionalMean:
     ) -> Coefficients:
         """See ``Merge.coefficients``."""
         mean = WeightedMean().coefficients(names, weights, norms, combined_norms)
-        radial = [slot for slot in range(len(names)) if self._is_radial(names[slot], norms, slot)]
+        radial = [
+            slot
+            for slot, name in enumerate(names)
+            if self._is_radial(name, _weights_of(weights, norms, slot))
+        ]
         if not radial:
             return mean
         units = [
-            [share / norm if norm else 0.0 for share, norm in zip(row, own, strict=True)]
+            [share * reciprocal(norm) for share, norm in zip(row, own, strict=True)]
             for row, own in zip(mean, norms, strict=True)
         ]
         directions = combined_norms(units)
         for slot in radial:
-            length = sum(
-                row[slot] * (own[slot] or 0.0) for row, own in zip(mean, norms, strict=True)
-            )
+            rows = list(zip(mean, norms, units, strict=True))
+            length = math.fsum(row[slot] * (own[slot] or 0.0) for row, own, _ in rows)
             if directions[slot] > _CANCELLED:
-                for row, unit in zip(mean, units, strict=True):
+                for row, _, unit in rows:
                     row[slot] = unit[slot] * (length / directions[slot])
         return mean
 
-    def _is_radial(self, name: str, norms: Sequence[Norms], slot: int) -> bool:
-        """One contribution is its own mean, and then exactly."""
-        present = sum(own[slot] is not None for own in norms)
-        return present > 1 and not any(fnmatch.fnmatch(name, pattern) for pattern in self.plain)
+    def _is_radial(self, name: str, weights: Sequence[float]) -> bool:
+        """One contribution is its own mean, exactly, and needs no second look at the data."""
+        several = sum(weight > 0.0 for weight in weights) > 1
+        return several and not any(fnmatchcase(name, pattern) for pattern in self.plain)
 
 
 MERGES: Final[Mapping[str, Merge]] = {
@@ -142,6 +150,9 @@ def clip_factors(norms: Sequence[float], ratio: float | None) -> list[float]:
     """Return what to scale each contribution by so that none exceeds ``ratio`` times the median.
 
     Below three contributions there is no majority to call a norm exceptional: nothing is clipped.
+
+    >>> clip_factors([1.0, 2.0, 40.0], ratio=10.0)
+    [1.0, 1.0, 0.5]
     """
     if ratio is None or len(norms) < 3:
         return [1.0] * len(norms)
@@ -149,5 +160,11 @@ def clip_factors(norms: Sequence[float], ratio: float | None) -> list[float]:
     return [limit / norm if norm > limit > 0.0 else 1.0 for norm in norms]
 
 
-def _total(weights: Sequence[float], norms: Sequence[Norms], slot: int) -> float:
-    return sum(w for w, own in zip(weights, norms, strict=True) if own[slot] is not None)
+def reciprocal(norm: float | None) -> float:
+    """Return ``1 / norm``, which makes a unit vector; 0.0 where it is negligible or absent."""
+    return 1.0 / norm if norm is not None and norm > NEGLIGIBLE else 0.0
+
+
+def _weights_of(weights: Sequence[float], norms: Sequence[Norms], slot: int) -> list[float]:
+    """Return the weights of the contributions that hold a tensor."""
+    return [w for w, own in zip(weights, norms, strict=True) if own[slot] is not None]

@@ -1,4 +1,4 @@
-"""The outer step: pure, elementwise, so that it runs on any chunk and any closer gets the same bits."""
+"""The outer step: pure and elementwise, so that it runs on any chunk with the same bits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class OuterOptimizer:
-    """SGD with momentum in torch's form: ``m = mu m + d``, then ``theta -= lr (d + mu m)`` or ``lr m``.
+    """SGD with momentum in torch's form: ``m = mu m + d``, then ``theta -= lr m``.
 
     Args:
         lr: Outer learning rate.
         momentum: mu; 0.0 keeps no state.
-        nesterov: Whether the step looks ahead.
+        nesterov: Whether the step looks ahead: ``theta -= lr (d + mu m)``.
 
     Source: ``torch.optim.SGD``; DiLoCo (arXiv 2311.08105), SlowMo (arXiv 1910.00643).
 

@@ -10,7 +10,7 @@ from gradientmail.config import nearest
 from gradientmail.errors import SettingsError
 
 PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
-    # DiLoCo (arXiv 2311.08105): H = 500, Nesterov (.7, .9) on the mean, everyone waits for everyone.
+    # DiLoCo (arXiv 2311.08105): H = 500, Nesterov (.7, .9) on the mean; all wait for all.
     "diloco": {
         "sync_every": 500,
         "fragments": 1,
@@ -24,8 +24,8 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "uplink": "F32",
         "grace_s": None,
     },
-    # Streaming DiLoCo (arXiv 2501.18512), 1B: H = 30, strided fragments of 3 of 24 layers, alpha .5,
-    # tau 1, outer lr .4, 4 bits up (E2M1 here; the paper's E3M0 is within its error).
+    # Streaming DiLoCo (arXiv 2501.18512), 1B: H = 30, strided fragments of 3 of 24 layers,
+    # alpha .5, tau 1, outer lr .4, 4 bits up (E2M1 here; the paper's E3M0 is within its error).
     "streaming-diloco": {
         "sync_every": 30,
         "fragments": 8,

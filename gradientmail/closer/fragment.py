@@ -230,8 +230,10 @@ def _filled(
         outer=refs.get(OUTER),
         update=refs.get(UPDATE),
         participants=tuple(
-            _participant(one, weight, clip)
-            for one, weight, clip in zip(accepted, outcome.weights, outcome.clips, strict=True)
+            _participant(one, weight, norm, clip)
+            for one, weight, norm, clip in zip(
+                accepted, outcome.weights, outcome.norms, outcome.clips, strict=True
+            )
         ),
         cosine=outcome.cosine,
         norm=outcome.norm,
@@ -239,7 +241,7 @@ def _filled(
     )
 
 
-def _participant(one: Accepted, weight: float, clip: float) -> Participant:
+def _participant(one: Accepted, weight: float, norm: float, clip: float) -> Participant:
     return Participant(
         learner=one.record.learner,
         incarnation=one.record.incarnation,
@@ -248,7 +250,7 @@ def _participant(one: Accepted, weight: float, clip: float) -> Participant:
         steps=one.record.steps,
         tokens=one.record.tokens,
         weight=weight,
-        norm=one.counters.norm,
+        norm=norm,
         clip=clip,
         key=one.key,
         digest=one.digest,

@@ -85,28 +85,30 @@ class Closing:
         if look.committed:
             return self, Adopt()
         accepted = frozenset(look.accepted)
-        everyone = bool(look.live) and look.live <= accepted | look.rejected
+        someone = bool(look.live or accepted)
+        everyone = someone and look.live <= accepted | look.rejected
         following = replace(
             self,
             quorum_at=_since(self.quorum_at, len(accepted) >= self.quorum, look.now),
             heard_at=_since(self.heard_at, everyone, look.now),
         )
-        return following, following._decide(accepted, look.now)
+        return following, _decide(following, accepted, look.now)
 
-    def _decide(self, accepted: frozenset[str], now: float) -> Decision:
-        if self.quorum_at is not None:
-            if self.heard_at is not None:
-                return Close(accepted)
-            if self.grace_s is None:
-                return Wait()
-            deadline = self.quorum_at + self.grace_s
-            return Close(accepted) if now >= deadline else Wait(until=deadline, calling=True)
-        if self.heard_at is None:
-            return Wait()
-        if not accepted:
+
+def _decide(closing: Closing, accepted: frozenset[str], now: float) -> Decision:
+    if closing.quorum_at is not None:
+        if closing.heard_at is not None:
             return Close(accepted)
-        deadline = self.heard_at + self.timeout_s
-        return Close(accepted) if now >= deadline else Wait(until=deadline)
+        if closing.grace_s is None:
+            return Wait()
+        deadline = closing.quorum_at + closing.grace_s
+        return Close(accepted) if now >= deadline else Wait(until=deadline, calling=True)
+    if closing.heard_at is None:
+        return Wait()
+    if not accepted:
+        return Close(accepted)
+    deadline = closing.heard_at + closing.timeout_s
+    return Close(accepted) if now >= deadline else Wait(until=deadline)
 
 
 def _since(instant: float | None, holds: bool, now: float) -> float | None:  # noqa: FBT001

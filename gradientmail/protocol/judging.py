@@ -36,7 +36,7 @@ class Round:
     applied: Mapping[str, int]
 
     def reads(self, key: MailKey) -> bool:
-        """Whether an object under ``key`` may count here: an old or a used base is not even read."""
+        """Whether an object under ``key`` may count: an old or a used base is not even read."""
         return key.base in self.anchors and self.applied.get(key.learner, -1) < key.base
 
 
@@ -59,9 +59,7 @@ def reason_to_reject(judged: Round, key: MailKey, record: ContributionRecord) ->
     return None
 
 
-def reason_to_reject_data(
-    claimed: Sequence[float | None], found: Sequence[float]
-) -> str | None:
+def reason_to_reject_data(claimed: Sequence[float | None], found: Sequence[float]) -> str | None:
     """Return why the data behind a good header does not count; None when it does.
 
     Args:

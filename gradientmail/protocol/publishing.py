@@ -72,14 +72,14 @@ class Publishing:
     in_flight: tuple[InFlight, ...] = field(default=())
 
     def next_round(self) -> int:
-        """Return ``max(last published + 1, oldest open round)``, past what others have closed."""
+        """Return ``max(last published + 1, oldest open)``, past what others have closed."""
         round_index = max(self.last_round + 1, oldest_open_round(self.schedule, self.versions))
         while self.schedule.version_after(round_index) <= self._version(round_index):
             round_index += 1
         return round_index
 
     def decide(self, step: int, calling: AbstractSet[int] = frozenset()) -> Decision:
-        """Return what to do after inner step ``step`` while the closer calls rounds ``calling``."""
+        """Return what to do after inner step ``step``; ``calling``: rounds the closer calls."""
         round_index = self.next_round()
         if self._can_publish(round_index, step) and self._is_due(round_index, step, calling):
             return Publish(round_index)
@@ -110,7 +110,10 @@ class Publishing:
         )
 
     def _can_publish(self, round_index: int, step: int) -> bool:
-        """A step to post, room in flight, and a base that is the round's: never two on one base."""
+        """Whether there is a step to post, room in flight, and the base is the round's.
+
+        The rounds only rise, so there are never two contributions against one base.
+        """
         return (
             step > self.anchored_at[self.schedule.fragment_of(round_index)]
             and len(self.in_flight) < self.schedule.in_flight

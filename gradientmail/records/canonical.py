@@ -5,6 +5,7 @@ bytes back: duplicate keys, insignificant space and unusual numbers die there. A
 gradientmail added is accepted and ignored; another major version of the format is refused by name.
 """
 
+import re
 from typing import Final, TypeVar
 
 import msgspec
@@ -13,6 +14,9 @@ import xxhash
 from gradientmail.errors import FormatVersionError, RecordError
 
 MAX_RECORD_BYTES: Final = 4 << 20
+
+_MAX_REASON: Final = 300
+"""Characters of a foreign object that may reach a reason: reasons are recorded themselves."""
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -25,10 +29,19 @@ def digest_of(data: bytes | memoryview) -> str:
 def encode(record: msgspec.Struct) -> bytes:
     """Return the canonical bytes of ``record``.
 
+    >>> from gradientmail.records.control import Stop
     >>> encode(Stop(run="r1", reason="done", nonce="0" * 32))
     b'{"kind":"stop/1","nonce":"00000000000000000000000000000000","reason":"done","run":"r1"}'
+
+    Raises:
+        RecordError: no reader would accept it, or would read something else. An object that was
+            created cannot be taken back, so this is found before.
     """
-    return msgspec.json.encode(record, order="sorted")
+    data = msgspec.json.encode(record, order="sorted")
+    key = f"a new {type(record).__name__}"
+    if decode(type(record), key, data) != record:
+        raise RecordError(key, "it would not read back as it is: it holds NaN or infinity")
+    return data
 
 
 def decode(kind: type[R], key: str, data: bytes) -> R:
@@ -43,7 +56,7 @@ def decode(kind: type[R], key: str, data: bytes) -> R:
     try:
         tree = msgspec.json.decode(data)
         canonical = msgspec.json.encode(tree, order="sorted")
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+    except (msgspec.DecodeError, RecursionError) as exc:
         raise RecordError(key, f"not a JSON record: {exc}") from exc
     if canonical != data:
         raise RecordError(key, "not the canonical form of its own content")
@@ -51,17 +64,17 @@ def decode(kind: type[R], key: str, data: bytes) -> R:
     try:
         return msgspec.convert(tree, kind)
     except msgspec.ValidationError as exc:
-        raise RecordError(key, f"not a {kind.__name__} record: {exc}") from exc
+        reason = str(exc)[:_MAX_REASON]
+        raise RecordError(key, f"not a {kind.__name__} record: {reason}") from exc
 
 
 def _check_version(kind: type[msgspec.Struct], key: str, tree: object) -> None:
     """Refuse a record of the same kind and another major version, naming both."""
     want = str(kind.__struct_config__.tag)
     have = tree.get("kind") if isinstance(tree, dict) else None
-    if not isinstance(have, str) or have == want:
-        return
-    name, _, major = have.partition("/")
-    if name == want.partition("/")[0] and major.isdigit():
+    same_kind = re.compile(re.escape(want.partition("/")[0]) + "/[0-9]{1,9}")
+    if isinstance(have, str) and have != want and same_kind.fullmatch(have):
         raise FormatVersionError(
-            key, f"format {have!r}: this gradientmail reads {want!r}; use the version that wrote it"
+            key,
+            f"format {have!r}: this gradientmail reads {want!r}; use the version that wrote it",
         )

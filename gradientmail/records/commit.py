@@ -13,7 +13,7 @@ class Participant(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         base: The version it was made against.
         weight: Its share before normalization, such as ``tokens**2 / steps``.
-        norm: L2 norm of its pseudo-gradient over the whole fragment.
+        norm: L2 norm of its pseudo-gradient over the fragment's parameters.
         clip: Factor it was scaled by before merging; 1.0 when its norm was not exceptional.
         key: Where its bytes were posted.
         digest: Of the whole object under ``key``.

@@ -20,8 +20,9 @@ class ContributionRecord(
         step_s: Mean seconds of one of them.
         final: The learner's last word on this fragment before it leaves.
         precision: Codec of the data.
-        norms: L2 norm of each tensor of the fragment as a reader decodes it, in layout order; None:
-            the tensor did not change and is absent, so neither it nor its momentum moves for us.
+        norms: L2 norm of each tensor of the fragment as a reader decodes it, in layout order;
+            None: the tensor did not change and is absent, so neither it nor its momentum moves
+            for us.
         digest: Of the data bytes behind the header.
         nonce: Unique to this object; the commit names contributions by it.
     """

@@ -40,7 +40,9 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
 
     def timeout(self, poll_s: float) -> float:
         """Seconds after which something is overdue, for a poll interval of ``poll_s``."""
-        known = sum(value for value in (self.step_s, self.quorum_s, self.sync_s) if value is not None)
+        known = sum(
+            value for value in (self.step_s, self.quorum_s, self.sync_s) if value is not None
+        )
         return max(30.0 * poll_s, 3.0 * known)
 
 

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import msgspec
 
+from gradientmail.config import NAME_PATTERN
+
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 """A count, index, size or version; exact in every JSON reader."""
 
@@ -14,11 +16,10 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.0, lt=1e12)]
 Magnitude = Annotated[float, msgspec.Meta(ge=0.0, lt=1e38)]
 """A norm or a weight."""
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
-"""A learner, closer or run name, safe in a key and in a file name."""
+Name = Annotated[str, msgspec.Meta(pattern=rf"^{NAME_PATTERN}\Z")]
 
-Nonce = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
+Nonce = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 
-Digest = Annotated[str, msgspec.Meta(pattern=r"^xxh3_128:[0-9a-f]{32}$")]
+Digest = Annotated[str, msgspec.Meta(pattern=r"^xxh3_128:[0-9a-f]{32}\Z")]
 
 Text = Annotated[str, msgspec.Meta(max_length=2000)]

@@ -3,6 +3,8 @@
 import re
 from typing import Final, NamedTuple
 
+from gradientmail.config import NAME_PATTERN
+
 MANIFEST: Final = "manifest.json"
 HEAD: Final = "head.json"
 STOP: Final = "control/stop.json"
@@ -12,14 +14,16 @@ COMMITS: Final = "commits/"
 FRAGMENTS: Final = "fragments/"
 MAIL: Final = "mail/"
 
+_VERSIONED = r"([0-9]{4})/([0-9]{10})"
 _MAIL = re.compile(
-    r"mail/(\d{4})/(\d{10})/([A-Za-z0-9][A-Za-z0-9_-]{0,63})/([0-9a-f]{32})"
-    r"\.0000-of-0001\.safetensors"
+    rf"mail/{_VERSIONED}/({NAME_PATTERN})/([0-9a-f]{{32}})\.0000-of-0001\.safetensors"
 )
-_PAYLOAD = re.compile(r"fragments/(\d{4})/(\d{10})/[0-9a-f]{32}\.(params|outer|update)\.safetensors")
-_TERM = re.compile(r"terms/(\d{10})\.json")
-_BOUNDARY = re.compile(r"swept/(\d{4})/(\d{10})\.json")
-_LEARNER = re.compile(r"learners/([A-Za-z0-9][A-Za-z0-9_-]{0,63})\.json")
+_PAYLOAD = re.compile(
+    rf"fragments/{_VERSIONED}/[0-9a-f]{{32}}\.(params|outer|update)\.safetensors"
+)
+_TERM = re.compile(r"terms/([0-9]{10})\.json")
+_BOUNDARY = re.compile(rf"swept/{_VERSIONED}\.json")
+_LEARNER = re.compile(rf"learners/({NAME_PATTERN})\.json")
 
 
 def commit(fragment: int, version: int) -> str:

@@ -18,7 +18,8 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
         kind: Parameter or buffer.
         trainable: Whether its values are exchanged: a parameter that takes inner steps, or a float
             buffer under the policy ``averaged``. False: frozen, or local to each learner.
-        alias: Canonical name of the tensor it shares storage with (tied weights); None for the first.
+        alias: Canonical name of the first tensor it shares storage with (tied weights); None for
+            that first one.
     """
 
     name: str
@@ -53,7 +54,12 @@ class FragmentSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="manifest/1", omit_defaults=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="manifest/1",
+    omit_defaults=True,
 ):
     """One run. ``settings`` never change; another set of settings is another run (a fork).
 

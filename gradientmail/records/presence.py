@@ -6,7 +6,12 @@ from gradientmail.records.fields import Count, Name, Nonce, Seconds, Text
 
 
 class Presence(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="presence/1", omit_defaults=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="presence/1",
+    omit_defaults=True,
 ):
     """Counters of one learner's process. A claim for people and for liveness, never for safety.
 
