@@ -68,7 +68,9 @@ class Algorithm:
 
     def update_format(self, numel: int) -> PayloadFormat | None:
         """Return the payload format of an update; None where none is published."""
-        return self.update_dtype and PayloadFormat(numel, {UPDATE: self.update_dtype})
+        if self.update_dtype is None:
+            return None
+        return PayloadFormat(numel, {UPDATE: self.update_dtype})
 
     def outer_format(self, numel: int) -> PayloadFormat | None:
         """Return the payload format of the closer's own state; None where it has none.
@@ -93,9 +95,7 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         )
     if settings.alignment == "blend" and not settings.mixing:
         raise SettingsError("alignment = 'blend' keeps nothing at mixing = 0: use 'overwrite'")
-    outer = OuterOptimizer(
-        settings.outer_lr, settings.outer_momentum, settings.outer_nesterov
-    )
+    outer = OuterOptimizer(settings.outer_lr, settings.outer_momentum, settings.outer_nesterov)
     return Algorithm(
         settings=settings,
         schedule=RoundSchedule(

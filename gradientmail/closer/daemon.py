@@ -9,7 +9,6 @@ Everything it knows is in the store: it may be killed at any instant, and the ne
 
 import asyncio
 import random
-import socket
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,13 +19,14 @@ from gradientmail.closer.desk import Desk
 from gradientmail.closer.fleet import Fleet
 from gradientmail.closer.lease import Lease, SteppedDown
 from gradientmail.closer.spool import Offload, Spool
-from gradientmail.closer.tasks import persistently, race
 from gradientmail.closer.term import TermOfOffice
 from gradientmail.config import NodeSettings
 from gradientmail.logs import get_logger
+from gradientmail.names import default_name, require_name
 from gradientmail.run import Run, open_run
 from gradientmail.store.base import Store
 from gradientmail.store.url import open_store
+from gradientmail.tasks import persistently, race
 
 T = TypeVar("T")
 
@@ -56,6 +56,8 @@ class Closer:
         self._node = node or NodeSettings()
         self._clock = clock or SystemClock()
         self._rng = rng or system_random()
+        given = self._node.name
+        self._name = require_name(given) if given else default_name("closer", self._rng)
         self._url = url
         self._stop: Callable[[], object] = lambda: None
 
@@ -81,6 +83,7 @@ class Closer:
             if not serving.cancelled():
                 raise
         finally:
+            self._stop = lambda: None
             await store.close()
 
     async def _serve(self, store: Store, *, until_done: bool) -> None:
@@ -90,19 +93,13 @@ class Closer:
         ) as spool:
             service = Service(
                 run,
-                name=self._node.name or default_name("closer", self._rng),
+                name=self._name,
                 clock=self._clock,
                 rng=self._rng,
                 offload=asyncio.to_thread,
                 spool=Spool(Path(spool), store),
             )
             await service.run(until_done=until_done)
-
-
-def default_name(role: str, rng: random.Random) -> str:
-    """Return a name from this host's, made unique and fit for a key."""
-    host = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname())
-    return f"{host.strip('-')[:40] or role}-{fresh_nonce(rng)[:6]}"
 
 
 class Service:

@@ -8,11 +8,11 @@ from gradientmail.closer.desk import Desk
 from gradientmail.closer.fleet import Fleet
 from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.closer.sweeper import Sweeper
-from gradientmail.closer.tasks import persistently, race, together
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.records.head import Head
 from gradientmail.run import Version
+from gradientmail.tasks import persistently, race, together
 
 T = TypeVar("T")
 

@@ -46,6 +46,10 @@ class Sweeping:
                 f"keep={self.keep}: at least 1, or the head itself would be deleted"
             )
 
+    def from_boundary(self, boundary: int) -> "Sweeping":
+        """Go on from a boundary that an earlier sweeper announced."""
+        return replace(self, boundary=max(self.boundary, boundary))
+
     def observed(self, *, now: float, head: int, pinned: Iterable[int]) -> "Sweeping":
         """Move the boundary as far as it may go.
 

@@ -1,0 +1,38 @@
+"""The desk: what every part of one learner's process shares."""
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gradientmail.clock import Clock
+from gradientmail.logs import FieldLogger
+from gradientmail.run import Run
+from gradientmail.store.metered import Meter
+
+Offload = Callable[..., Awaitable[Any]]
+"""Runs a long function off the event loop: ``asyncio.to_thread``, or inline in a simulation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """Shared by reference; nothing here changes while the learner takes part.
+
+    Attributes:
+        name: The learner's.
+        incarnation: Drawn when this process joined.
+        device: Where the model is.
+        meter: Counts what the store was asked for.
+    """
+
+    run: Run
+    name: str
+    incarnation: str
+    device: torch.device
+    clock: Clock
+    rng: random.Random
+    offload: Offload
+    meter: Meter
+    log: FieldLogger

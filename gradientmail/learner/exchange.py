@@ -1,0 +1,286 @@
+"""The exchange: a learner's side of the store, in the background of its training.
+
+It runs in an event loop of its own thread; the training thread gives it drafts and takes arrivals,
+and neither ever waits for the other. All it needs to know comes from one read of ``head.json`` a
+poll; what the head says is then read from the commits themselves.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from gradientmail.algorithms.aggregator import PARAMS, UPDATE
+from gradientmail.codecs.layout import chunks
+from gradientmail.codecs.payload import PayloadFormat
+from gradientmail.codecs.streaming import BufferSource, PayloadReader
+from gradientmail.errors import PayloadError, StoreUnavailableError
+from gradientmail.learner.desk import Desk
+from gradientmail.learner.outbox import Outbox
+from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.records import canonical
+from gradientmail.records.commit import RoundRecord
+from gradientmail.records.head import Head
+from gradientmail.records.manifest import PayloadRef
+from gradientmail.records.presence import Presence
+from gradientmail.run import Version
+from gradientmail.tasks import together
+
+BEATS_PER_PRESENCE = 4
+
+
+class Exchange:
+    """Create it inside a running loop, ``join``, then ``run``.
+
+    Attributes:
+        outbox: Takes drafts.
+        calling: Rounds whose grace window is open, by the newest head.
+        ending: The run has ended, or someone asked it to.
+        progress: Set by the training side; what presence says.
+    """
+
+    def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
+        self.outbox = Outbox(desk, refused=self._refuse)
+        self.calling: frozenset[int] = frozenset()
+        self.ending = False
+        self.progress = Progress(at=desk.clock.now(), versions=(0,) * len(desk.run.layouts))
+        self._desk, self._run, self._clock, self._news = desk, desk.run, desk.clock, news
+        self._settings = desk.run.manifest.settings
+        self._held: dict[int, Arrival] = {}
+        self._arrivals: dict[int, Arrival] = {}
+        self._refusals: list[str] = []
+        self._lock = threading.Lock()
+        self._waiting: dict[int, float] = {}
+        self._beats = 0
+        self._others_beat: tuple[str, int] | None = None
+
+    # -- for the training side ---------------------------------------------------------------
+
+    def post(self, draft: Draft) -> None:
+        """Send a contribution on its way."""
+        self.expect(draft.fragment)
+        self.outbox.post(draft)
+
+    def expect(self, fragment: int) -> None:
+        """A commit of ``fragment`` is due: look for it even if no head tells of it."""
+        self._waiting[fragment] = self._clock.now()
+
+    def give_back(self, fragment: int, key: str) -> None:
+        """Add an unused contribution to the residual."""
+        self.outbox.give_back(fragment, key)
+
+    def forget(self, key: str) -> None:
+        """A commit has spoken of a contribution."""
+        self.outbox.forget(key)
+
+    def take(self) -> tuple[list[Arrival], list[str]]:
+        """Return what arrived since the last call, and why drafts were refused."""
+        with self._lock:
+            arrivals, refusals = list(self._arrivals.values()), self._refusals
+            self._arrivals, self._refusals = {}, []
+        for arrival in arrivals:
+            self._waiting.pop(arrival.version.fragment, None)
+        return arrivals, refusals
+
+    def _refuse(self, reason: str) -> None:
+        with self._lock:
+            self._refusals.append(reason)
+        self._news()
+
+    # -- joining -----------------------------------------------------------------------------
+
+    async def join(self, held: Mapping[int, Arrival]) -> None:
+        """Bring every fragment to its newest version, from ``held`` where it is given."""
+        self._held = dict(held)
+        newest = await self._run.newest_of_all()
+        await asyncio.gather(*(self._adopt(version) for version in newest))
+
+    # -- running -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Post, watch and beat until cancelled."""
+        await together(self.outbox.run(), self._watch(), self._beat())
+
+    async def leave(self) -> None:
+        """Say that we are gone, so that no round waits for us."""
+        await self._put_presence(left=True)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except StoreUnavailableError as exc:
+                self._desk.log.warning("the store is out of reach, trying again: %s", exc)
+            await self._clock.sleep(self._settings.poll_s)
+
+    async def _look(self) -> None:
+        head = await self._run.mailbox.head()
+        if head is not None and head.run == self._run.name:
+            self._follow(head)
+            numbered = enumerate(head.versions[: len(self._held)])
+            ahead = {p: v for p, v in numbered if v > self._held[p].version.number}
+        else:
+            ahead = {}
+        for fragment in self._overdue():
+            ahead.setdefault(fragment, self._held[fragment].version.number + 1)
+        await asyncio.gather(*(self._catch_up(p, hint) for p, hint in ahead.items()))
+
+    def _follow(self, head: Head) -> None:
+        calling, ending = frozenset(head.calling), head.stopping or head.done
+        changed = (calling, ending) != (self.calling, self.ending)
+        self.calling, self.ending = calling, ending
+        if changed:
+            self._news()
+
+    def _overdue(self) -> list[int]:
+        """Return fragments whose commit should be there: the head may be stale."""
+        now, poll_s = self._clock.now(), self._settings.poll_s
+        return [
+            fragment
+            for fragment, since in list(self._waiting.items())
+            if now - since > self._held[fragment].version.estimates.timeout(poll_s)
+        ]
+
+    async def _catch_up(self, fragment: int, hint: int) -> None:
+        if await self._run.version(fragment, hint) is None:
+            self._waiting[fragment] = self._clock.now()  # not yet: ask again in a while
+            return
+        await self._adopt(await self._run.newest(fragment, hint))
+
+    async def _adopt(self, newest: Version) -> None:
+        """Fetch a version and hand it to the training side."""
+        held = self._held.get(newest.fragment)
+        if held is not None and newest.number <= held.version.number:
+            return
+        try:
+            params = await self._params(newest, held)
+        except PayloadError as exc:
+            self._desk.log.warning(
+                "could not read a version, looking for a newer one: %s",
+                exc,
+                extra={"fragment": newest.fragment, "version": newest.number},
+            )
+            await self._clock.sleep(self._settings.poll_s)
+            await self._adopt(await self._run.newest(newest.fragment, newest.number))
+            return
+        history = await self._history(newest, held)
+        arrival = Arrival(version=newest, params=params, history=history)
+        with self._lock:
+            before = self._arrivals.get(newest.fragment)
+            records = (before.history if before else ()) + history
+            self._held[newest.fragment] = arrival
+            self._arrivals[newest.fragment] = Arrival(
+                version=newest, params=params, history=records
+            )
+        self._news()
+
+    async def _history(self, newest: Version, held: Arrival | None) -> tuple[RoundRecord, ...]:
+        """Return the records that may name a contribution of ours against the held version."""
+        if held is None or newest.record is None:
+            return ()
+        first = held.version.number + 1
+        last = min(newest.number, first + self._settings.max_staleness + 1)
+        found = [await self._run.version(newest.fragment, n) for n in range(first, last)]
+        records = [version.record for version in found if version and version.record]
+        return (*records, newest.record)
+
+    # -- payloads ----------------------------------------------------------------------------
+
+    async def _params(self, newest: Version, held: Arrival | None) -> Tensor:
+        """Return the parameters of ``newest``: by its update where that is shorter."""
+        algorithm, numel = self._run.algorithm, self._run.layouts[newest.fragment].numel
+        if held is not None and newest.params == held.version.params:
+            return held.params
+        offload, update_format = self._desk.offload, algorithm.update_format(numel)
+        if held and newest.update and update_format and _follows(newest, held.version):
+            data = await self._payload(newest.update)
+            updated: Tensor = await offload(_updated, held.params, update_format, data)
+            return updated
+        data, params_format = await self._payload(newest.params), algorithm.params_format(numel)
+        params: Tensor = await offload(_decoded, params_format, data, self._desk.device)
+        return params
+
+    async def _payload(self, ref: PayloadRef) -> bytes:
+        data = await self._run.mailbox.store.read(ref.key)
+        if data is None:
+            raise PayloadError(f"{ref.key} is gone: swept, or lost")
+        if len(data) != ref.size_bytes or canonical.digest_of(data) != ref.digest:
+            raise PayloadError(f"{ref.key} differs from its record's digest")
+        return data
+
+    # -- presence ----------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Be seen for as long as training goes on; a loop that hangs falls silent."""
+        while True:
+            silent_s = self._clock.now() - self.progress.at
+            if self.progress.holding or silent_s < self._settings.presence_s:
+                try:
+                    await self._warn_of_twins()
+                    await self._put_presence(left=False)
+                except StoreUnavailableError as exc:
+                    self._desk.log.warning("could not be seen: %s", exc)
+            await self._clock.sleep(self._settings.presence_s / BEATS_PER_PRESENCE)
+
+    async def _warn_of_twins(self) -> None:
+        """Two processes under one name do no harm, but only one of them counts."""
+        there = await self._run.mailbox.presence(self._desk.name)
+        if there is None or there.incarnation == self._desk.incarnation or there.left:
+            return
+        seen = there.incarnation, there.count
+        if self._others_beat is not None and seen != self._others_beat:
+            self._desk.log.warning(
+                "another process trains under our name: give each its own --name"
+            )
+        self._others_beat = seen
+
+    async def _put_presence(self, *, left: bool) -> None:
+        self._beats += 1
+        progress = self.progress
+        presence = Presence(
+            run=self._run.name,
+            learner=self._desk.name,
+            incarnation=self._desk.incarnation,
+            count=self._beats,
+            versions=progress.versions,
+            steps=progress.steps,
+            tokens=progress.tokens,
+            step_s=progress.step_s,
+            loss=progress.loss,
+            posted=progress.posted,
+            applied=progress.applied,
+            dropped=progress.dropped,
+            rejected=progress.rejected,
+            bytes_up=self._desk.meter.up_bytes,
+            bytes_down=self._desk.meter.down_bytes,
+            requests=self._desk.meter.requests,
+            waited_s=progress.waited_s,
+            device=str(self._desk.device),
+            seen_at=self._clock.wall(),
+            left=left,
+        )
+        await self._run.mailbox.put_presence(presence)
+
+
+def _follows(version: Version, before: Version) -> bool:
+    return version.number == before.number + 1
+
+
+def _decoded(payload_format: PayloadFormat, data: bytes, device: torch.device) -> Tensor:
+    reader = PayloadReader(payload_format, BufferSource(data))
+    params = torch.empty(payload_format.numel, device=device)
+    for start, stop in chunks(0, payload_format.numel):
+        reader.read(PARAMS, start, stop, out=params[start:stop])
+    return params
+
+
+def _updated(held: Tensor, update_format: PayloadFormat, data: bytes) -> Tensor:
+    """Return ``held`` plus the update, the same addition the closer made."""
+    reader = PayloadReader(update_format, BufferSource(data))
+    params = torch.empty_like(held)
+    for start, stop in chunks(0, update_format.numel):
+        update = reader.read(UPDATE, start, stop).to(held.device)
+        torch.add(held[start:stop], update, out=params[start:stop])
+    return params

@@ -1,0 +1,139 @@
+"""What a restart needs, as one tree for ``state``: training, residuals, optimizer, position."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradientmail.errors import SettingsError
+from gradientmail.learner.outbox import Outbox
+from gradientmail.learner.parameters import FragmentTensors
+from gradientmail.learner.program import Positioned
+from gradientmail.learner.state import State, pack, restore_rng, rng_state, unpack
+from gradientmail.learner.training import LocalFragment, OnItsWay, Training
+from gradientmail.protocol.publishing import InFlight
+from gradientmail.run import Run, Version
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """The user's side of what is saved."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | None
+    position: Positioned | None
+    device: torch.device
+
+    def save(self, run: Run, learner: str, training: Training, outbox: Outbox) -> State:
+        """Return a snapshot; ``outbox`` must be settled."""
+        return pack(
+            {
+                "run": run.name,
+                "learner": learner,
+                "training": _training_tree(training),
+                "residuals": list(outbox.residuals),
+                "model": dict(self.model.state_dict()),
+                "optimizer": self.optimizer.state_dict() if self.optimizer else None,
+                "position": self.position.state_dict() if self.position else None,
+                "rng": rng_state(self.device),
+            }
+        )
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Put model, optimizer, position and chance back."""
+        self.model.load_state_dict(tree["model"])
+        if self.optimizer is not None and tree["optimizer"] is not None:
+            self.optimizer.load_state_dict(tree["optimizer"])
+        if self.position is not None and tree["position"] is not None:
+            self.position.load_state_dict(tree["position"])
+        restore_rng(tree["rng"], self.device)
+
+
+def loaded(state: State, run: Run, learner: str) -> dict[str, Any]:
+    """Return the tree of a state that belongs to this run and learner.
+
+    Raises:
+        SettingsError: it is another's.
+    """
+    tree: dict[str, Any] = unpack(state)
+    for what, mine in (("run", run.name), ("learner", learner)):
+        if tree[what] != mine:
+            raise SettingsError(
+                f"the state directory belongs to {what} {tree[what]!r}, this is {mine!r}: "
+                "give each learner and run a --state-dir of its own"
+            )
+    return tree
+
+
+def restore_training(
+    training: Training, tree: dict[str, Any], versions: Sequence[Version], device: torch.device
+) -> None:
+    """Put the training side back: aligned with ``versions``, nothing counted twice or forgotten.
+
+    The model must have been restored; it is not touched.
+    """
+    saved = tree["training"]
+    training.step, training.tokens = saved["step"], saved["tokens"]
+    training.fragments = [
+        _fragment(one, version, tensors, device)
+        for one, version, tensors in zip(
+            saved["fragments"], versions, training.tensors, strict=True
+        )
+    ]
+    training.publishing = replace(
+        training.publishing,
+        versions=tuple(version.number for version in versions),
+        anchored_at=saved["anchored_at"],
+        last_round=saved["last_round"],
+        last_step=saved["last_step"],
+        in_flight=tuple(
+            InFlight(round_index=round_index, at_step=at_step)
+            for round_index, at_step in saved["in_flight"]
+        ),
+    )
+    training.report()
+
+
+def _fragment(
+    saved: dict[str, Any], version: Version, tensors: FragmentTensors, device: torch.device
+) -> LocalFragment:
+    committed, snapshot = saved["committed"].to(device), saved["snapshot"]
+    return LocalFragment(
+        tensors=tensors,
+        version=version,
+        committed=committed,
+        anchor=tensors.rounded(committed),
+        anchored_tokens=saved["anchored_tokens"],
+        snapshot=None if snapshot is None else snapshot.to(device),
+        snapshot_at=saved["snapshot_at"],
+        posted=[
+            OnItsWay(key=key, base=base, steps=steps, tokens=tokens)
+            for key, base, steps, tokens in saved["posted"]
+        ],
+    )
+
+
+def _training_tree(training: Training) -> dict[str, Any]:
+    publishing = training.publishing
+    return {
+        "step": training.step,
+        "tokens": training.tokens,
+        "anchored_at": publishing.anchored_at,
+        "last_round": publishing.last_round,
+        "last_step": publishing.last_step,
+        "in_flight": [(one.round_index, one.at_step) for one in publishing.in_flight],
+        "fragments": [_fragment_tree(fragment) for fragment in training.fragments],
+    }
+
+
+def _fragment_tree(fragment: LocalFragment) -> dict[str, Any]:
+    return {
+        "version": fragment.version.number,
+        "committed": fragment.committed,
+        "anchored_tokens": fragment.anchored_tokens,
+        "snapshot": fragment.snapshot,
+        "snapshot_at": fragment.snapshot_at,
+        "posted": [(one.key, one.base, one.steps, one.tokens) for one in fragment.posted],
+    }

@@ -1,0 +1,314 @@
+"""The learner in a user's own loop: joins a run, counts steps, exchanges in the background."""
+
+import asyncio
+import math
+import random
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
+from gradientmail.config import NodeSettings
+from gradientmail.errors import ContractError, SettingsError, StateNotSavedError
+from gradientmail.learner.background import Background
+from gradientmail.learner.desk import Desk
+from gradientmail.learner.exchange import Exchange
+from gradientmail.learner.parameters import describe, differences
+from gradientmail.learner.posts import Arrival, Progress
+from gradientmail.learner.program import Positioned
+from gradientmail.learner.saving import Saved, loaded, restore_training
+from gradientmail.learner.state import StateDir
+from gradientmail.learner.training import Training
+from gradientmail.logs import get_logger
+from gradientmail.names import default_name, require_name
+from gradientmail.protocol.publishing import Hold
+from gradientmail.run import Run, Version, open_run
+from gradientmail.store.metered import Meter
+from gradientmail.store.url import open_store
+from gradientmail.tasks import race
+
+LOSS_EVERY_S = 1.0
+"""A loss on a GPU is read this often at most: reading it waits for the device."""
+
+
+class Learner:
+    """Takes part in the run at ``url`` with the user's own model, optimizer and loop.
+
+    On entering, the model takes over the run's newest parameters (or this learner's own, from
+    ``state_dir``). Each ``step`` is counted; a fragment's pseudo-gradient is posted when its round
+    is due, and commits are put into the model between steps.
+
+    Args:
+        url: ``s3://bucket/run``, ``file:///...`` or a path.
+        model: Must be the run's model; its parameters are changed in place.
+        optimizer: Only saved and restored with ``state_dir``.
+        name: This learner's name; by default drawn from the host's.
+        state_dir: Directory of this learner's own, so that a restart loses nothing.
+        position: Anything with ``state_dict`` and ``load_state_dict`` to save along.
+
+    Raises:
+        RunNotFoundError, ContractError, StoreError, SettingsError: on entering, and then nothing
+            was written.
+
+    Example:
+        >>> with gm.Learner("s3://bucket/run", model, optimizer=optimizer) as learner:
+        ...     for batch in batches:
+        ...         loss = train(batch)
+        ...         learner.step(tokens=batch.numel(), loss=loss)
+        ...         if learner.done:
+        ...             break
+    """
+
+    def __init__(  # noqa: PLR0913 - the one place where a user says everything
+        self,
+        url: str,
+        model: nn.Module,
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        name: str | None = None,
+        state_dir: str | Path | None = None,
+        position: Positioned | None = None,
+        node: NodeSettings | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._node = node or NodeSettings()
+        self._clock, self._rng = clock or SystemClock(), rng or system_random()
+        given = name or self._node.name
+        self.name = require_name(given) if given else default_name("learner", self._rng)
+        self._url, self._model = url, model
+        device = next(model.parameters(), torch.empty(0)).device
+        self._saved = Saved(model=model, optimizer=optimizer, position=position, device=device)
+        directory = state_dir or self._node.state_dir
+        self._state_path = Path(directory) if directory else None
+        self._state_dir: StateDir | None = None
+        self._saved_at = self._clock.now()
+        self._loss_read_at = -LOSS_EVERY_S
+        self._tree: dict[str, Any] | None = None
+        self._background = Background(self._exchange_until_left)
+        self._asked_to_stop = False
+
+    # -- joining and leaving -----------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Join the run."""
+        if self._state_path is not None:
+            self._state_dir = StateDir(self._state_path)
+        try:
+            self._desk, self._exchange = self._background.start()
+        except BaseException:
+            self._release_state_dir()
+            raise
+        self._run, self._log = self._desk.run, self._desk.log
+        self._training = Training(
+            self._desk, self._model, self._exchange, discarded=self._heal_optimizer
+        )
+        self._start_training()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave; after an error, without waiting for rounds in flight."""
+        self.close(wait=kind is None and not self._asked_to_stop)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Leave the run: what is on its way is posted, the state is saved, our presence ends.
+
+        Args:
+            wait: Also wait for the commits of rounds in flight, for as long as rounds here take.
+        """
+        try:
+            if wait:
+                self._wait_for_rounds()
+            if self._run.algorithm.flush_on_close and not self._asked_to_stop:
+                self._training.flush()
+            self._settle_outbox()
+            self._save()
+        finally:
+            self._background.stop()
+            self._release_state_dir()
+
+    def request_stop(self) -> None:
+        """Make ``done`` true and end any wait; from any thread or a signal handler."""
+        self._asked_to_stop = True
+        self._background.notify()
+
+    # -- training ----------------------------------------------------------------------------
+
+    def step(self, tokens: int, loss: Tensor | float | None = None) -> None:
+        """Count one inner step of ``tokens`` tokens; call it after ``optimizer.step()``.
+
+        Returns after commits that arrived are in the model and rounds that are due are on their
+        way. Waits only where the run's ``overlap_steps`` says so.
+
+        Raises:
+            SettingsError: no tokens: they are what a contribution weighs.
+            StoreError, RecordError: the exchange ended for good; the message says why.
+        """
+        if tokens < 1:
+            raise SettingsError(f"tokens={tokens}: count what the step was trained on, at least 1")
+        self._background.check()
+        self._training.stepped(tokens, self._read(loss))
+        while True:
+            news = self._background.news
+            if not isinstance(self._training.settle(), Hold) or self.done:
+                break
+            began = self._clock.now()
+            self._background.wait_beyond(news)
+            self._training.waited(self._clock.now() - began)
+            self._background.check()
+        if self._clock.now() - self._saved_at >= self._node.save_every_s:
+            self._save()
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended, or this learner was asked to stop: leave the loop."""
+        return self._exchange.ending or self._asked_to_stop
+
+    @property
+    def progress(self) -> Progress:
+        """What this learner has done so far."""
+        return self._exchange.progress
+
+    @property
+    def run(self) -> Run:
+        """The run it takes part in."""
+        return self._run
+
+    # -- in the background thread ------------------------------------------------------------
+
+    async def _exchange_until_left(self, background: Background) -> None:
+        meter = Meter()
+        store = open_store(
+            self._url,
+            clock=self._clock,
+            rng=self._rng,
+            client=self._node.store_client,
+            meter=meter,
+        )
+        try:
+            run = await open_run(store)
+            self._require_same_model(run)
+            desk = Desk(
+                run=run,
+                name=self.name,
+                incarnation=fresh_nonce(self._rng),
+                device=self._saved.device,
+                clock=self._clock,
+                rng=self._rng,
+                offload=asyncio.to_thread,
+                meter=meter,
+                log=get_logger("gradientmail.learner", run=run.name, learner=self.name),
+            )
+            exchange = Exchange(desk, news=background.notify)
+            await exchange.join(await self._load(run))
+            background.ready(desk, exchange)
+            await race(exchange.run(), background.leaving.wait())
+            await exchange.leave()
+        finally:
+            await store.close()
+
+    def _require_same_model(self, run: Run) -> None:
+        here = describe(self._model, buffers=run.manifest.settings.buffers)
+        if different := differences(run.manifest.tensors, here):
+            raise ContractError(different)
+
+    async def _load(self, run: Run) -> dict[int, Arrival]:
+        """Return what the state directory holds, and keep its tree for the training thread."""
+        state = self._state_dir.load() if self._state_dir else None
+        if state is None:
+            return {}
+        self._tree = loaded(state, run, self.name)
+        held: dict[int, Arrival] = {}
+        self._versions: list[Version] = []
+        for p, saved in enumerate(self._tree["training"]["fragments"]):
+            version = await run.version(p, saved["version"])
+            if version is None:
+                raise SettingsError(f"the state directory is ahead of the run: {saved['version']}")
+            params = saved["committed"].to(self._saved.device)
+            held[p] = Arrival(version=version, params=params)
+            self._versions.append(version)
+        return held
+
+    # -- small parts -------------------------------------------------------------------------
+
+    def _start_training(self) -> None:
+        if self._tree is None:
+            self._training.start(self._exchange.take()[0])
+            return
+        self._saved.restore(self._tree)
+        restore_training(self._training, self._tree, self._versions, self._saved.device)
+        self._exchange.outbox.residuals = [
+            None if rest is None else rest.to(self._saved.device)
+            for rest in self._tree["residuals"]
+        ]
+        for p, fragment in enumerate(self._training.fragments):
+            if fragment.posted:
+                self._exchange.expect(p)
+        self._log.info("restored at step %d from %s", self._training.step, self._state_path)
+        self._tree = None
+
+    def _read(self, loss: Tensor | float | None) -> float | None:
+        now = self._clock.now()
+        if loss is None or now - self._loss_read_at < LOSS_EVERY_S:
+            return None
+        self._loss_read_at = now
+        value = float(loss)
+        if not math.isfinite(value):
+            self._log.warning("the loss is %s at step %d", value, self._training.step + 1)
+        return value
+
+    def _wait_for_rounds(self) -> None:
+        """Wait for the commits of our rounds in flight; give up where they are overdue."""
+        poll_s = self._run.manifest.settings.poll_s
+        fragments = self._training.fragments
+        limit_s = max(one.version.estimates.timeout(poll_s) for one in fragments)
+        deadline = self._clock.now() + limit_s
+        while True:
+            self._background.check()
+            news = self._background.news
+            self._training.settle()
+            left_s = deadline - self._clock.now()
+            if not self._training.publishing.in_flight or left_s <= 0:
+                return
+            self._background.wait_beyond(news, left_s)
+
+    def _settle_outbox(self) -> None:
+        try:
+            self._background.call(
+                self._exchange.outbox.until_settled(), self._node.retry_deadline_s
+            )
+        except TimeoutError:
+            self._log.warning("left before the last contribution was acknowledged")
+
+    def _save(self) -> None:
+        """Save when nothing is half on its way; else at the next step."""
+        if self._state_dir is None or not self._exchange.outbox.settled:
+            return
+        outbox = self._exchange.outbox
+        try:
+            self._state_dir.save(self._saved.save(self._run, self.name, self._training, outbox))
+        except StateNotSavedError as exc:
+            self._log.error("%s", exc)
+        self._saved_at = self._clock.now()
+
+    def _heal_optimizer(self) -> None:
+        """Drop the inner optimizer's state of every parameter for which it is not finite."""
+        optimizer = self._saved.optimizer
+        if optimizer is None:
+            return
+        for parameter, state in list(optimizer.state.items()):
+            tensors = [value for value in state.values() if isinstance(value, Tensor)]
+            if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+                del optimizer.state[parameter]
+
+    def _release_state_dir(self) -> None:
+        if self._state_dir is not None:
+            self._state_dir.close()

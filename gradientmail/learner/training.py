@@ -1,0 +1,317 @@
+"""The training side of a learner: what happens to the model at a step boundary.
+
+It has no thread, no loop and no socket: it takes arrivals from an exchange and gives it drafts,
+and ``protocol`` decides. The session runs it in the user's thread.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from gradientmail.clock import fresh_nonce
+from gradientmail.learner.desk import Desk
+from gradientmail.learner.parameters import FragmentTensors
+from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.protocol.publishing import Decision, Hold, Publish, Publishing, Train
+from gradientmail.protocol.recovery import Fate, Posted, fate, is_applied, reason_rejected
+from gradientmail.records import keys
+from gradientmail.records.commit import RoundRecord
+from gradientmail.run import Version
+
+STEP_DECAY = 0.1
+
+
+class Wire(Protocol):
+    """What the training side needs of an exchange."""
+
+    @property
+    def calling(self) -> frozenset[int]:
+        """Rounds whose grace window is open."""
+        ...
+
+    progress: Progress
+
+    def take(self) -> tuple[list[Arrival], list[str]]:
+        """Return what arrived since the last call, and why drafts were refused."""
+        ...
+
+    def post(self, draft: Draft) -> None:
+        """Send a contribution on its way."""
+        ...
+
+    def give_back(self, fragment: int, key: str) -> None:
+        """Add an unused contribution to the residual."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """A commit has spoken of a contribution."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnItsWay:
+    """A contribution whose fate is not known yet."""
+
+    key: str
+    base: int
+    steps: int
+    tokens: int
+
+
+@dataclass
+class LocalFragment:
+    """One fragment as this learner has it.
+
+    Attributes:
+        version: The version it is aligned with.
+        committed: That version's parameters, exactly; read only.
+        anchor: The same, rounded to what the model can hold; what pseudo-gradients start from.
+        anchored_tokens: Tokens trained when the anchor was taken, less what alignments kept.
+        snapshot: Local parameters when the contribution against this version was made.
+        snapshot_at: (steps, tokens) trained by then.
+        posted: Contributions whose fate is not known yet; the last may be against this version.
+    """
+
+    tensors: FragmentTensors
+    version: Version
+    committed: Tensor
+    anchor: Tensor
+    anchored_tokens: int = 0
+    snapshot: Tensor | None = None
+    snapshot_at: tuple[int, int] = (0, 0)
+    posted: list[OnItsWay] = field(default_factory=list)
+
+
+class Training:
+    """A learner's model, aligned with the run and counted; ``start`` it, or restore it.
+
+    Args:
+        discarded: Called when the model had to go back to its anchors.
+    """
+
+    def __init__(
+        self, desk: Desk, model: nn.Module, wire: Wire, *, discarded: Callable[[], None]
+    ) -> None:
+        self._desk, self._run, self._wire, self._discarded = desk, desk.run, wire, discarded
+        self.tensors = [FragmentTensors(model, layout) for layout in desk.run.layouts]
+        self.fragments: list[LocalFragment] = []
+        self.publishing = Publishing(
+            schedule=desk.run.algorithm.schedule,
+            versions=(0,) * len(desk.run.layouts),
+            anchored_at=(0,) * len(desk.run.layouts),
+        )
+        self.step, self.tokens = 0, 0
+        self._posted, self._applied, self._dropped = 0, 0, 0
+        self._rejected: str | None = None
+        self._step_s = 0.0
+        self._stepped_at: float | None = None
+        self.waited_s = 0.0
+
+    # -- where training starts ---------------------------------------------------------------
+
+    def start(self, arrivals: Sequence[Arrival]) -> None:
+        """Take over committed parameters: this is where a joining learner's training begins."""
+        self.fragments = []
+        for arrival in sorted(arrivals, key=lambda arrival: arrival.version.fragment):
+            tensors = self.tensors[arrival.version.fragment]
+            tensors.scatter(arrival.params)
+            self.fragments.append(
+                LocalFragment(
+                    tensors=tensors,
+                    version=arrival.version,
+                    committed=arrival.params,
+                    anchor=tensors.rounded(arrival.params),
+                )
+            )
+            self.publishing = self.publishing.aligned(
+                arrival.version.fragment, arrival.version.number, 0
+            )
+        self.report()
+
+    # -- at a step boundary ------------------------------------------------------------------
+
+    def stepped(self, tokens: int, loss: float | None) -> None:
+        """Count one inner step."""
+        now = self._desk.clock.now()
+        if self._stepped_at is not None:
+            took_s = now - self._stepped_at
+            decay = STEP_DECAY if self._step_s else 1.0
+            self._step_s += decay * (took_s - self._step_s)
+        self._stepped_at = now
+        self.step += 1
+        self.tokens += tokens
+        self.report(loss)
+
+    def settle(self) -> Decision:
+        """Align with what arrived, publish what is due; return ``Hold`` or ``Train``."""
+        arrivals, refusals = self._wire.take()
+        for arrival in arrivals:
+            self._align(arrival)
+        for reason in refusals:
+            self._discard(reason)
+        while True:
+            decision = self.publishing.decide(self.step, self._wire.calling)
+            if not isinstance(decision, Publish):
+                break
+            if not self._publish(decision.round_index, final=False):
+                decision = Train()
+                break
+        self.report(holding=isinstance(decision, Hold))
+        return decision
+
+    def flush(self) -> None:
+        """Publish what every fragment has left, as this learner's last word on it."""
+        schedule = self._run.algorithm.schedule
+        for p, fragment in enumerate(self.fragments):
+            open_here = any(one.base == fragment.version.number for one in fragment.posted)
+            if not open_here and self.step > self.publishing.anchored_at[p]:
+                self._publish(schedule.round_of(p, fragment.version.number + 1), final=True)
+
+    def report(self, loss: float | None = None, *, holding: bool = False) -> None:
+        """Tell the exchange how far we are."""
+        before = self._wire.progress
+        self._wire.progress = Progress(
+            at=self._desk.clock.now(),
+            versions=tuple(fragment.version.number for fragment in self.fragments),
+            steps=self.step,
+            tokens=self.tokens,
+            step_s=self._step_s,
+            loss=before.loss if loss is None or not math.isfinite(loss) else loss,
+            posted=self._posted,
+            applied=self._applied,
+            dropped=self._dropped,
+            rejected=self._rejected,
+            waited_s=self.waited_s,
+            holding=holding,
+        )
+
+    def waited(self, seconds: float) -> None:
+        """Leave a wait for a commit out of the step time."""
+        self.waited_s += seconds
+        if self._stepped_at is not None:
+            self._stepped_at += seconds
+
+    # -- publishing --------------------------------------------------------------------------
+
+    def _publish(self, round_index: int, *, final: bool) -> bool:
+        """Post what was trained since the anchor; False when it cannot be posted."""
+        p = self._run.algorithm.schedule.fragment_of(round_index)
+        fragment = self.fragments[p]
+        local = fragment.tensors.gather()
+        delta = fragment.anchor - local
+        if not math.isfinite(float(delta.sum())):
+            self._discard("parameters are NaN or infinite")
+            return False
+        base = fragment.version.number
+        steps = self.step - self.publishing.anchored_at[p]
+        tokens = self.tokens - fragment.anchored_tokens
+        nonce = fresh_nonce(self._desk.rng)
+        key = keys.mail(p, base, self._desk.name, nonce)
+        self._wire.post(
+            Draft(
+                key=key,
+                nonce=nonce,
+                base=fragment.version,
+                delta=delta,
+                steps=steps,
+                tokens=tokens,
+                step_s=self._step_s,
+                final=final,
+            )
+        )
+        fragment.snapshot, fragment.snapshot_at = local, (self.step, self.tokens)
+        fragment.posted.append(OnItsWay(key=key, base=base, steps=steps, tokens=tokens))
+        self.publishing = self.publishing.published(round_index, self.step)
+        self._posted += 1
+        return True
+
+    def _discard(self, reason: str) -> None:
+        """Go back to the anchors: nothing that was trained since can be used."""
+        self._desk.log.error(
+            "%s after step %d: the steps since the last commits are discarded and the model is "
+            "back at them; lower the learning rate or clip gradients if this repeats",
+            reason,
+            self.step,
+        )
+        self._rejected = reason
+        self._discarded()
+        for p, fragment in enumerate(self.fragments):
+            fragment.tensors.scatter(fragment.committed)
+            if fragment.snapshot is not None:
+                fragment.snapshot = fragment.anchor
+            fragment.snapshot_at = (self.step, self.tokens)
+            fragment.anchored_tokens = self.tokens
+            version = fragment.version.number
+            self.publishing = self.publishing.aligned(p, version, self.step)
+
+    # -- aligning ----------------------------------------------------------------------------
+
+    def _align(self, arrival: Arrival) -> None:
+        """Put a newer version into the model, by the run's rule."""
+        p = arrival.version.fragment
+        fragment, newest = self.fragments[p], arrival.version.record
+        if newest is None or arrival.version.number <= fragment.version.number:
+            return
+        snapshot, since = self._snapshot(fragment, p, newest)
+        dropped = self._resolve(fragment, newest, arrival.history)
+        rule = self._run.algorithm.alignment
+        committed = arrival.params
+        anchor = fragment.tensors.rounded(committed)
+        local = fragment.tensors.gather()
+        drift_from = local if snapshot is None else snapshot
+        fragment.tensors.scatter(rule.align(fragment.anchor, committed, local, drift_from))
+        kept = (self.step - since[0], self.tokens - since[1]) if rule.keeps else (0, 0)
+        fragment.version, fragment.committed, fragment.anchor = arrival.version, committed, anchor
+        fragment.snapshot = None
+        fragment.anchored_tokens = self.tokens - kept[1] - dropped[1]
+        anchored_at = self.step - kept[0] - dropped[0]
+        self.publishing = self.publishing.aligned(p, arrival.version.number, anchored_at)
+
+    def _snapshot(
+        self, fragment: LocalFragment, p: int, newest: RoundRecord
+    ) -> tuple[Tensor | None, tuple[int, int]]:
+        """Return what no contribution holds starts from, and the counters then.
+
+        None: nothing: an earlier self of ours, restarted from an older state, has posted it.
+        """
+        if fragment.snapshot is not None:
+            return fragment.snapshot, fragment.snapshot_at
+        if is_applied(self._desk.name, fragment.version.number, newest):
+            return None, (self.step, self.tokens)
+        return fragment.anchor, (self.publishing.anchored_at[p], fragment.anchored_tokens)
+
+    def _resolve(
+        self, fragment: LocalFragment, newest: RoundRecord, history: Sequence[RoundRecord]
+    ) -> tuple[int, int]:
+        """Learn what became of our contributions; return the (steps, tokens) to carry on."""
+        pending: list[OnItsWay] = []
+        steps, tokens = 0, 0
+        for one in fragment.posted:
+            match self._fate(one, newest, history):
+                case Fate.PENDING:
+                    pending.append(one)
+                case Fate.DROPPED:
+                    self._dropped += 1
+                    self._wire.give_back(newest.fragment, one.key)
+                    steps, tokens = steps + one.steps, tokens + one.tokens
+                case Fate.APPLIED:
+                    self._applied += 1
+                    self._wire.forget(one.key)
+                case Fate.REJECTED:
+                    self._wire.forget(one.key)
+        fragment.posted = pending
+        return steps, tokens
+
+    def _fate(self, one: OnItsWay, newest: RoundRecord, history: Sequence[RoundRecord]) -> Fate:
+        posted = Posted(key=one.key, base=one.base)
+        staleness = self._run.manifest.settings.max_staleness
+        for record in history:
+            if reason := reason_rejected(one.key, record):
+                extra = {"fragment": record.fragment, "version": record.version}
+                self._desk.log.error("our contribution was rejected: %s", reason, extra=extra)
+                self._rejected = reason
+                return Fate.REJECTED
+        return fate(self._desk.name, posted, newest, max_staleness=staleness)
