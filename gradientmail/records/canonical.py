@@ -60,7 +60,7 @@ def decode(kind: type[R], key: str, data: bytes) -> R:
         raise RecordError(key, f"not a JSON record: {exc}") from exc
     if canonical != data:
         raise RecordError(key, "not the canonical form of its own content")
-    _check_version(kind, key, tree)
+    _check_kind(kind, key, tree)
     try:
         return msgspec.convert(tree, kind)
     except msgspec.ValidationError as exc:
@@ -68,13 +68,16 @@ def decode(kind: type[R], key: str, data: bytes) -> R:
         raise RecordError(key, f"not a {kind.__name__} record: {reason}") from exc
 
 
-def _check_version(kind: type[msgspec.Struct], key: str, tree: object) -> None:
-    """Refuse a record of the same kind and another major version, naming both."""
+def _check_kind(kind: type[msgspec.Struct], key: str, tree: object) -> None:
+    """Refuse another kind of record; the same kind in another major version by name."""
     want = str(kind.__struct_config__.tag)
     have = tree.get("kind") if isinstance(tree, dict) else None
+    if have == want:
+        return
     same_kind = re.compile(re.escape(want.partition("/")[0]) + "/[0-9]{1,9}")
-    if isinstance(have, str) and have != want and same_kind.fullmatch(have):
+    if isinstance(have, str) and same_kind.fullmatch(have):
         raise FormatVersionError(
             key,
             f"format {have!r}: this gradientmail reads {want!r}; use the version that wrote it",
         )
+    raise RecordError(key, f"not a {kind.__name__} record: its `kind` is not {want!r}")
