@@ -68,9 +68,7 @@ async def create_run(
     _require_sound(settings)
     tensors = describe(model, buffers=settings.buffers)
     plan = plan_tensors(exchanged(tensors), settings)
-    mailbox = Mailbox(store)
-    if await store.read(keys.MANIFEST) is not None:
-        raise _exists()
+    await require_no_run(store)
     specs = {spec.name: spec for spec in tensors}
     fragments = []
     for fragment, entries in enumerate(plan):
@@ -89,10 +87,20 @@ async def create_run(
         fragments=tuple(fragments),
         program=program,
     )
-    if await mailbox.create_manifest(manifest) is Created.EXISTS:
+    if await Mailbox(store).create_manifest(manifest) is Created.EXISTS:
         raise _exists()
     log.info("created the run", extra={"run": manifest.run})
     return manifest
+
+
+async def require_no_run(store: Store) -> None:
+    """Find no run in ``store``.
+
+    Raises:
+        RunExistsError: there is one.
+    """
+    if await store.read(keys.MANIFEST) is not None:
+        raise _exists()
 
 
 def plan_tensors(specs: Sequence[TensorSpec], settings: RunSettings) -> FragmentPlan:

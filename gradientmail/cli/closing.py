@@ -1,0 +1,54 @@
+"""``gradientmail closer``, in this process or beside a learner in one of its own."""
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gradientmail.cli.exits import report
+from gradientmail.cli.logs import configure_logging
+from gradientmail.cli.signals import ending_on_signals
+from gradientmail.closer.daemon import Closer
+from gradientmail.config import NodeSettings
+
+
+def run_closer(url: str, node: NodeSettings, *, until_done: bool) -> None:
+    """Close rounds until a signal comes; with ``until_done``, or the run has ended."""
+    closer = Closer(url, node=node)
+    with ending_on_signals(closer.request_stop):
+        closer.run(until_done=until_done)
+
+
+@contextlib.contextmanager
+def closer_beside(url: str, node: NodeSettings) -> Iterator[None]:
+    """Run a closer in a child process, which ends when this block or this process does."""
+    arguments = (url, replace(node, name=None))
+    child = multiprocessing.get_context("spawn").Process(target=_close_for, args=arguments)
+    child.start()
+    try:
+        yield
+    finally:
+        child.terminate()
+        child.join()
+
+
+def _close_for(url: str, node: NodeSettings) -> None:
+    """Close until the parent tells us to end, or dies; Ctrl-C is the parent's to judge."""
+    configure_logging(node)
+    closer = Closer(url, node=node)
+
+    def watch_parent() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+        closer.request_stop()
+
+    threading.Thread(target=watch_parent, daemon=True).start()
+    with ending_on_signals(closer.request_stop):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            closer.run()
+        except Exception as error:
+            raise SystemExit(report(error)) from error

@@ -1,0 +1,77 @@
+"""``gradientmail init``: create a run, and say what it will be."""
+
+import torch
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from gradientmail.algorithm import algorithm_of
+from gradientmail.cli.stores import with_store
+from gradientmail.cli.tables import compact_table
+from gradientmail.clock import SystemClock, system_random
+from gradientmail.config import NodeSettings, RunSettings
+from gradientmail.doctor import require_fit
+from gradientmail.learner.parameters import exchanged
+from gradientmail.learner.program import load_program
+from gradientmail.operations.creating import create_run, require_no_run
+from gradientmail.records.manifest import Manifest
+from gradientmail.run import fragment_layout, numel_of
+from gradientmail.store.base import Store
+
+
+def run_init(url: str, settings: RunSettings, node: NodeSettings, *, program: str) -> None:
+    """Create the run and print it."""
+    model = load_program(
+        program, device=torch.device(node.device), seed=settings.seed, data_seed=settings.seed
+    ).model
+    clock, rng = SystemClock(), system_random()
+
+    async def create(store: Store) -> Manifest:
+        await require_no_run(store)
+        await require_fit(store, clock=clock, rng=rng)
+        return await create_run(store, model, settings, program=program, clock=clock, rng=rng)
+
+    _print(Console(), url, with_store(url, node, create))
+
+
+def _print(console: Console, url: str, manifest: Manifest) -> None:
+    settings = manifest.settings
+    sent = exchanged(manifest.tensors)
+    every = settings.sync_every
+    console.print(f"created [bold]{manifest.run}[/] at {url}")
+    console.print(
+        f"{sum(map(numel_of, sent)):,} numbers in {len(sent)} tensors are exchanged; "
+        f"each fragment every {every} inner steps ({settings.algorithm})"
+    )
+    console.print(_fragments(manifest))
+    console.print(
+        "next, on any machine that reaches it:\n"
+        f"  gradientmail closer {url}\n"
+        f"  gradientmail learner {url} --state-dir DIRECTORY\n"
+        f"  gradientmail status {url}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _fragments(manifest: Manifest) -> Table:
+    """Return a table of what each fragment costs a learner a round, beside float32 gradients."""
+    algorithm = algorithm_of(manifest.settings)
+    specs = {spec.name: spec for spec in manifest.tensors}
+    table = compact_table(
+        "fragment", "tensors", "numbers", "up/round", "down/round", "<from ... to"
+    )
+    for index, fragment in enumerate(manifest.fragments):
+        layout = fragment_layout(fragment.entries, specs)
+        update = algorithm.update_format(layout.numel)
+        down = update.size_bytes(None) if update else fragment.params.size_bytes
+        up = algorithm.delta_format(layout.numel).size_bytes(None)
+        table.add_row(
+            str(index),
+            str(len(layout.slots)),
+            f"{sum(slot.numel for slot in layout.slots):,}",
+            decimal(up),
+            decimal(down),
+            f"{layout.slots[0].name} to {layout.slots[-1].name}",
+        )
+    return table

@@ -1,0 +1,143 @@
+"""``gradientmail status``: a run at one glance, as tables that fit 100 columns, or as JSON."""
+
+from collections.abc import Iterator
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.filesize import decimal
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gradientmail.cli.stores import with_store
+from gradientmail.cli.tables import compact_table, count, duration, output
+from gradientmail.clock import SystemClock
+from gradientmail.config import NodeSettings
+from gradientmail.operations.status import FragmentStatus, LearnerStatus, RunStatus, run_status
+from gradientmail.records.commit import RoundRecord
+from gradientmail.store.base import Store
+
+REJECTIONS_SHOWN = 5
+WATCH_S = 2.0
+
+STATE_STYLES = {"live": "green", "silent": "yellow", "left": "dim"}
+
+
+def show_status(url: str, node: NodeSettings, *, as_json: bool, watch: bool) -> None:
+    """Print the status once, or, watching, again and again until the run is done."""
+    clock, console = SystemClock(), output()
+
+    async def look(store: Store) -> None:
+        status = await run_status(store, clock=clock)
+        if as_json:
+            print(msgspec.json.encode(status).decode())  # noqa: T201 - what was asked for
+        elif not watch:
+            console.print(rendered(status, clock.wall()))
+        else:
+            await keep_looking(store, status)
+
+    async def keep_looking(store: Store, status: RunStatus) -> None:
+        with Live(rendered(status, clock.wall()), console=console, auto_refresh=False) as live:
+            while status.state != "done":
+                await clock.sleep(WATCH_S)
+                status = await run_status(store, clock=clock)
+                live.update(rendered(status, clock.wall()), refresh=True)
+
+    with_store(url, node, look)
+
+
+def rendered(status: RunStatus, now_s: float) -> RenderableType:
+    """Return what a person sees of ``status`` at POSIX time ``now_s``."""
+    parts: list[RenderableType] = [_heading(status), _fragments(status, now_s)]
+    if status.learners:
+        parts += ["", _learners(status.learners)]
+    parts += [Text(f"rejected: {line}", style="red") for line in _rejections(status)]
+    parts += [Text(f"note: {notice}", style="yellow") for notice in status.notices]
+    return Group(*parts)
+
+
+def _heading(status: RunStatus) -> RenderableType:
+    settings, closer = status.settings, status.closer
+    last = "" if settings.stop_after_rounds is None else f" of {settings.stop_after_rounds}"
+    holder = "nobody"
+    if closer is not None and not closer.released:
+        holder = f"{closer.name} (term {closer.term}, beat {closer.beats})"
+    return Group(
+        Text.assemble(
+            (status.run, "bold"), f"  {status.state}, {status.rounds}{last} rounds closed"
+        ),
+        Text(
+            f"{settings.algorithm}: {settings.fragments} fragments, each every "
+            f"{settings.sync_every} steps; lease: {holder}"
+        ),
+        "",
+    )
+
+
+def _fragments(status: RunStatus, now_s: float) -> Table:
+    table = compact_table(
+        "fragment", "version", "numbers", "closed", "cosine", "norm", "quorum", "sync", "<by"
+    )
+    for fragment in status.fragments:
+        table.add_row(*_fragment(fragment, now_s))
+    return table
+
+
+def _fragment(fragment: FragmentStatus, now_s: float) -> Iterator[str]:
+    yield str(fragment.fragment)
+    yield str(fragment.version)
+    yield count(fragment.elements)
+    commit = fragment.commit
+    if commit is None:
+        return
+    yield f"{duration(now_s - commit.closed_at)} ago"
+    yield "" if commit.cosine is None else f"{commit.cosine:.3f}"
+    yield f"{commit.norm:.3g}"
+    for seconds in (commit.estimates.quorum_s, commit.estimates.sync_s):
+        yield "" if seconds is None else duration(seconds)
+    yield _shares(commit)
+
+
+def _shares(commit: RoundRecord) -> str:
+    """Return who contributed, and what part of the whole each weighed."""
+    total = sum(participant.weight for participant in commit.participants)
+    if not total:
+        return "nobody"
+    shares: dict[str, float] = {}
+    for participant in commit.participants:
+        name = participant.learner
+        shares[name] = shares.get(name, 0.0) + participant.weight / total
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+
+
+def _learners(learners: tuple[LearnerStatus, ...]) -> Table:
+    table = compact_table(
+        "<learner", "<state", "seen", "steps", "a step", "tokens", "loss", "used", "up", "down"
+    )
+    for learner in learners:
+        said = learner.presence
+        table.add_row(
+            learner.name,
+            Text(learner.state, style=STATE_STYLES[learner.state]),
+            f"{duration(learner.age_s)} ago",
+            count(said.steps),
+            duration(said.step_s),
+            count(said.tokens),
+            "" if said.loss is None else f"{said.loss:.4g}",
+            f"{said.applied}/{said.posted}",
+            decimal(said.bytes_up),
+            decimal(said.bytes_down),
+        )
+    return table
+
+
+def _rejections(status: RunStatus) -> list[str]:
+    """Return why contributions of the newest rounds were not counted."""
+    lines = [
+        f"{rejection.reason} ({rejection.key})"
+        for fragment in status.fragments
+        if fragment.commit is not None
+        for rejection in fragment.commit.rejected
+    ]
+    more = len(lines) - REJECTIONS_SHOWN
+    return [*lines[:REJECTIONS_SHOWN], *([f"and {more} more"] if more > 0 else [])]

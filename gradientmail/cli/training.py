@@ -1,0 +1,93 @@
+"""``gradientmail learner``: a program's training loop as a learner of a run."""
+
+import asyncio
+import contextlib
+import random
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from msgspec.structs import replace
+
+from gradientmail.cli.closing import closer_beside
+from gradientmail.cli.signals import ending_on_signals
+from gradientmail.cli.stores import with_store
+from gradientmail.clock import Clock, SystemClock, system_random
+from gradientmail.config import NodeSettings
+from gradientmail.errors import SettingsError
+from gradientmail.learner.program import Positioned, Program, load_program
+from gradientmail.learner.session import Learner
+from gradientmail.mailbox import Mailbox
+from gradientmail.names import default_name
+from gradientmail.records.manifest import Manifest
+
+
+def run_learner(url: str, node: NodeSettings, *, program: str | None, with_closer: bool) -> None:
+    """Train until the run is done, the program's batches end, or a signal comes."""
+    manifest, _ = with_store(url, node, lambda store: Mailbox(store).manifest())
+    node = replace(node, name=node.name or _name(node))
+    if node.threads:
+        torch.set_num_threads(node.threads)
+    loaded = _load(program or _program_of(manifest), manifest, node)
+    learner = Learner(
+        url,
+        loaded.model,
+        optimizer=loaded.optimizer,
+        position=loaded.batches if isinstance(loaded.batches, Positioned) else None,
+        node=node,
+    )
+    with contextlib.ExitStack() as stack:
+        if with_closer:
+            stack.enter_context(closer_beside(url, node))
+        stack.enter_context(ending_on_signals(learner.request_stop))
+        stack.enter_context(learner)
+        train(learner, loaded, SystemClock(), share=node.throttle)
+
+
+def train(learner: Learner, program: Program, clock: Clock, *, share: float) -> None:
+    """Take the program's steps, slowed down to ``share`` of its speed."""
+    program.model.train()
+    for batch in _until_done(learner, program):
+        began = clock.now()
+        loss = program.loss(program.model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        program.optimizer.step()
+        program.optimizer.zero_grad()
+        if share < 1.0:
+            asyncio.run(clock.sleep((clock.now() - began) * (1.0 / share - 1.0)))
+        learner.step(tokens=program.tokens(batch), loss=loss)
+
+
+def _until_done(learner: Learner, program: Program) -> Iterator[object]:
+    """Yield batches. It is asked before a batch is taken, so that none is taken and not used."""
+    batches = iter(program.batches)
+    while not learner.done:
+        try:
+            yield next(batches)
+        except StopIteration:
+            return
+
+
+def _load(name: str, manifest: Manifest, node: NodeSettings) -> Program:
+    seed = manifest.settings.seed
+    return load_program(
+        name,
+        device=torch.device(node.device),
+        seed=seed,
+        data_seed=zlib.crc32(f"{seed}/{node.name}".encode()),
+    )
+
+
+def _program_of(manifest: Manifest) -> str:
+    if manifest.program is None:
+        raise SettingsError("the run names no program: give one by --program module:function")
+    return manifest.program
+
+
+def _name(node: NodeSettings) -> str:
+    """Return a name: the same at every start from one state directory, else a new one."""
+    if node.state_dir is None:
+        return default_name("learner", system_random())
+    directory = str(Path(node.state_dir).resolve())
+    return default_name("learner", random.Random(directory))  # noqa: S311
