@@ -10,7 +10,7 @@ from torch import Tensor
 from gradientmail.codecs.blocks import EncodedChunk, decode_chunk, encode_chunk
 from gradientmail.codecs.layout import TILE, chunks
 from gradientmail.codecs.payload import PayloadFormat, PlacedEntry
-from gradientmail.codecs.precision import Precision
+from gradientmail.codecs.precision import Entry, Precision
 from gradientmail.errors import PayloadError
 
 _DTYPES = {
@@ -100,7 +100,7 @@ class PayloadReader:
         self.header = payload_format.check_header(bytes(head), source.size_bytes)
         self._format = payload_format
         self._source = source
-        self._space: dict[str, Tensor] = {}
+        self._space: dict[Entry, Tensor] = {}
 
     def read(self, section: str, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         """Return elements ``[start, stop)`` of a section, whole tiles, as flat float32.
@@ -113,18 +113,17 @@ class PayloadReader:
         chunk: EncodedChunk = {}
         for placed in self._format.placed:
             if placed.section == section:
-                items = self._items(placed, (stop - start) // placed.entry.per)
+                items = self._items(placed.entry, (stop - start) // placed.entry.per)
                 offset = self.header.data_start + _byte_offset(placed, start)
                 self._source.read_at(offset, _bytes_of(items))
                 chunk[placed.entry.name] = items
         return decode_chunk(chunk, self._format.sections[section], out)
 
-    def _items(self, placed: PlacedEntry, count: int) -> Tensor:
+    def _items(self, entry: Entry, count: int) -> Tensor:
         """Return room for ``count`` items, the same at each call: fresh memory is slow."""
-        space = self._space.get(placed.entry.name)
-        dtype = _DTYPES[placed.entry.dtype]
-        if space is None or len(space) < count or space.dtype != dtype:
-            space = self._space[placed.entry.name] = torch.empty(count, dtype=dtype)
+        space = self._space.get(entry)
+        if space is None or len(space) < count:
+            space = self._space[entry] = torch.empty(count, dtype=_DTYPES[entry.dtype])
         return space[:count]
 
 

@@ -50,10 +50,9 @@ def test_a_reader_gets_bit_for_bit_what_the_writer_said_in_any_order_of_chunks()
     said = written(MIXED, target, (2 * TILE, 0, TILE))
     reader = PayloadReader(MIXED, BufferSource(target.data))
     for section, expected in said.items():
-        assert torch.equal(bits(reader.read(section, 0, 3 * TILE)), bits(expected))
-        for start in (TILE, 0, 2 * TILE):
-            found = reader.read(section, start, start + TILE)
-            assert torch.equal(bits(found), bits(expected[start : start + TILE]))
+        for start, stop in ((TILE, 2 * TILE), (0, 3 * TILE), (2 * TILE, 3 * TILE), (0, 2 * TILE)):
+            found = reader.read(section, start, stop)
+            assert torch.equal(bits(found), bits(expected[start:stop]))
 
 
 @pytest.mark.parametrize("precision", Precision)
@@ -113,6 +112,13 @@ def test_the_data_can_be_written_alone_and_its_header_put_before_it():
     assert whole == encoded(normal(3), Precision.I8, metadata="digest of the data")
     reader = PayloadReader(payload_format, BufferSource(whole))
     assert reader.header.metadata == "digest of the data"
+
+
+@pytest.mark.parametrize("metadata", ["", "x" * 5000])
+def test_the_data_is_found_behind_metadata_of_any_length(metadata):
+    data = encoded(normal(8), Precision.I8, metadata=metadata)
+    expected = decode_chunk(encode_chunk(normal(8), Precision.I8), Precision.I8)
+    assert torch.equal(decoded(data, Precision.I8), expected)
 
 
 def test_nothing_of_a_chunk_that_is_not_finite_is_written():
