@@ -105,7 +105,7 @@ class PayloadReader:
     def read(self, section: str, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         """Return elements ``[start, stop)`` of a section, whole tiles, as flat float32.
 
-        They come in ``out`` where given, which is contiguous and may be on any device.
+        They come in ``out`` where given, which is contiguous and on the CPU.
 
         Raises:
             NonFiniteError, PayloadError: see ``decode_chunk``; or the source was cut off since.
