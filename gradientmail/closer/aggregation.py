@@ -13,6 +13,7 @@ from gradientmail.closer.intake import Accepted
 from gradientmail.codecs.layout import FragmentLayout
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.streaming import FileSource, FileTarget, PayloadReader, PayloadWriter
+from gradientmail.store.disk_errors import disk_errors
 
 OUTER = "outer"
 
@@ -39,10 +40,12 @@ def aggregate(
 
     Raises:
         NonFiniteError: the merged pseudo-gradient is not finite.
+        StoreFullError: the spool's disk is full.
     """
     formats = roles(algorithm, layout.numel)
     delta = algorithm.delta_format(layout.numel)
     with ExitStack() as stack:
+        stack.enter_context(disk_errors(target[PARAMS].parent))
         sources = [
             _Delta(PayloadReader(delta, stack.enter_context(FileSource(one.path))))
             for one in accepted

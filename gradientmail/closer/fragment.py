@@ -76,7 +76,7 @@ class FragmentCloser:
                 timeout_s=self.present.estimates.timeout(settings.poll_s),
             )
         )
-        committed = None if collected is None else await self._close(collected)
+        committed = None if collected is None else await self._close_unless_late(collected)
         following = committed or await self._adopt()
         self._advance(following, collecting.verdicts)
         return following
@@ -101,6 +101,16 @@ class FragmentCloser:
         )
 
     # -- closing ---------------------------------------------------------------------------
+
+    async def _close_unless_late(self, collected: Collected) -> Version | None:
+        """Close; None: we were paused for so long that what we work on has been swept."""
+        try:
+            return await self._close(collected)
+        except RecordError:
+            following = self.present.number + 1
+            if await self._desk.run.version(self.present.fragment, following) is None:
+                raise
+            return None
 
     async def _close(self, collected: Collected) -> Version | None:
         """Commit; None: another closer was first."""

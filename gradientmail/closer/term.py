@@ -35,6 +35,7 @@ class TermOfOffice:
         self._calling: set[int] = set()
         self._ended = asyncio.Event()
         self._stopping = False
+        self._versions_left: tuple[int, ...] | None = None
         self._done = False
 
     def call(self, round_index: int) -> None:
@@ -106,7 +107,10 @@ class TermOfOffice:
             self._head_changed.set()
             self._desk.log.info("a stop was requested; waiting for the learners to leave")
         if self._stopping and not self._fleet.live():
-            self._ended.set()
+            # What they posted last is closed between two looks; then nothing more comes.
+            if self._versions() == self._versions_left:
+                self._ended.set()
+            self._versions_left = self._versions()
 
     async def _tell(self) -> None:
         """Keep the head hint fresh."""

@@ -60,6 +60,11 @@ class Background:
         self._thread.start()
         return self._ready.result()
 
+    @property
+    def failed(self) -> bool:
+        """Whether the background has ended by an error, which ``check`` raises."""
+        return self._failure is not None
+
     def check(self) -> None:
         """Raise what ended the background, if anything did."""
         if self._failure is not None:

@@ -38,13 +38,14 @@ class Exchange:
         outbox: Takes drafts.
         calling: Rounds whose grace window is open, by the newest head.
         ending: The run has ended, or someone asked it to.
+        finished: The run has ended: no further commit comes.
         progress: Set by the training side; what presence says.
     """
 
     def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
         self.outbox = Outbox(desk, refused=self._refuse)
         self.calling: frozenset[int] = frozenset()
-        self.ending = False
+        self.ending = self.finished = False
         self.progress = Progress(at=desk.clock.now(), versions=(0,) * len(desk.run.layouts))
         self._desk, self._run, self._clock, self._news = desk, desk.run, desk.clock, news
         self._settings = desk.run.manifest.settings
@@ -128,9 +129,10 @@ class Exchange:
         await asyncio.gather(*(self._catch_up(p, hint) for p, hint in ahead.items()))
 
     def _follow(self, head: Head) -> None:
-        calling, ending = frozenset(head.calling), head.stopping or head.done
-        changed = (calling, ending) != (self.calling, self.ending)
-        self.calling, self.ending = calling, ending
+        before = self.calling, self.ending, self.finished
+        self.calling = frozenset(head.calling)
+        self.ending, self.finished = head.stopping or head.done, head.done
+        changed = before != (self.calling, self.ending, self.finished)
         if changed:
             self._news()
 
@@ -144,36 +146,37 @@ class Exchange:
         ]
 
     async def _catch_up(self, fragment: int, hint: int) -> None:
-        if await self._run.version(fragment, hint) is None:
-            self._waiting[fragment] = self._clock.now()  # not yet: ask again in a while
-            return
-        await self._adopt(await self._run.newest(fragment, hint))
+        """Look for the version a hint speaks of, or, where it speaks wrong, for the next one."""
+        following = self._held[fragment].version.number + 1
+        for number in dict.fromkeys((hint, following)):
+            if await self._run.version(fragment, number) is not None:
+                await self._adopt(await self._run.newest(fragment, number))
+                return
+        self.expect(fragment)  # not yet: ask again in a while
 
     async def _adopt(self, newest: Version) -> None:
         """Fetch a version and hand it to the training side."""
         held = self._held.get(newest.fragment)
-        if held is not None and newest.number <= held.version.number:
-            return
-        try:
-            params = await self._params(newest, held)
-        except PayloadError as exc:
-            self._desk.log.warning(
-                "could not read a version, looking for a newer one: %s",
-                exc,
-                extra={"fragment": newest.fragment, "version": newest.number},
-            )
-            await self._clock.sleep(self._settings.poll_s)
-            await self._adopt(await self._run.newest(newest.fragment, newest.number))
+        while held is None or newest.number > held.version.number:
+            try:
+                params = await self._params(newest, held)
+                break
+            except PayloadError as exc:
+                extra = {"fragment": newest.fragment, "version": newest.number}
+                self._desk.log.warning("looking for a newer version: %s", exc, extra=extra)
+                await self._clock.sleep(self._settings.poll_s)
+                newest = await self._run.newest(newest.fragment, newest.number)
+        else:
             return
         history = await self._history(newest, held)
-        arrival = Arrival(version=newest, params=params, history=history)
         with self._lock:
             before = self._arrivals.get(newest.fragment)
-            records = (before.history if before else ()) + history
-            self._held[newest.fragment] = arrival
-            self._arrivals[newest.fragment] = Arrival(
-                version=newest, params=params, history=records
+            arrival = Arrival(
+                version=newest,
+                params=params,
+                history=(before.history if before else ()) + history,
             )
+            self._held[newest.fragment] = self._arrivals[newest.fragment] = arrival
         self._news()
 
     async def _history(self, newest: Version, held: Arrival | None) -> tuple[RoundRecord, ...]:

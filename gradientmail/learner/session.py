@@ -125,12 +125,8 @@ class Learner:
             wait: Also wait for the commits of rounds in flight, for as long as rounds here take.
         """
         try:
-            if wait:
-                self._wait_for_rounds()
-            if self._run.algorithm.flush_on_close and not self._asked_to_stop:
-                self._training.flush()
-            self._settle_outbox()
-            self._save()
+            if not self._background.failed:
+                self._finish(wait=wait)
         finally:
             self._background.stop()
             self._release_state_dir()
@@ -265,6 +261,14 @@ class Learner:
             self._log.warning("the loss is %s at step %d", value, self._training.step + 1)
         return value
 
+    def _finish(self, *, wait: bool) -> None:
+        if wait:
+            self._wait_for_rounds()
+        if self._run.algorithm.flush_on_close and not self._asked_to_stop:
+            self._training.flush()
+        self._settle_outbox()
+        self._save()
+
     def _wait_for_rounds(self) -> None:
         """Wait for the commits of our rounds in flight; give up where they are overdue."""
         poll_s = self._run.manifest.settings.poll_s
@@ -276,7 +280,7 @@ class Learner:
             news = self._background.news
             self._training.settle()
             left_s = deadline - self._clock.now()
-            if not self._training.publishing.in_flight or left_s <= 0:
+            if not self._training.publishing.in_flight or self._exchange.finished or left_s <= 0:
                 return
             self._background.wait_beyond(news, left_s)
 
