@@ -24,6 +24,9 @@ from gradientmail.store.buckets import wanted
 from gradientmail.store.local import Offload
 from gradientmail.store.streams import byte_views, copy, sink_to
 
+# Each file system says in its own way that there is no such file.
+_MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError)
+
 
 def open_fsspec(protocol: str, rest: str) -> "FsspecStore":
     """Return the store at ``protocol://rest``.
@@ -99,12 +102,12 @@ class FsspecStore(Store):
                     file.write(view)
 
     def _read(self, path: str, start: int, end: int | None) -> bytes | None:
-        with _translated(path), contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        with _translated(path), contextlib.suppress(*_MISSING):
             return bytes(self._filesystem.cat_file(path, start=start, end=end))
         return None
 
     def _fetch(self, source: str, path: Path, limit_bytes: int) -> Fetched | None:
-        with _translated(source), contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        with _translated(source), contextlib.suppress(*_MISSING):
             with self._filesystem.open(source, "rb") as file, sink_to(path, limit_bytes) as sink:
                 copy(file, sink)
             return sink.fetched()
@@ -128,7 +131,7 @@ def _translated(path: str) -> Iterator[None]:
     """Pass what the operations handle and our own errors; the rest is refusal or UNKNOWN."""
     try:
         yield
-    except (FileExistsError, FileNotFoundError, IsADirectoryError, GradientMailError):
+    except (*_MISSING, GradientMailError):
         raise
     except PermissionError as error:
         raise StoreAccessError(f"{path}: {error}; check the credentials") from error

@@ -143,7 +143,7 @@ class ObjectStore(Store):
         path = self._place.name(key)
         with _translated(f"read {self._place}{key}"):
             part = await _get(self._quick, path, start, end)
-        return None if part is None else bytes(part.data)
+        return None if part is None else bytes(part.data[: None if end is None else end - start])
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
         """See ``Store.fetch``."""
@@ -185,7 +185,7 @@ async def _get(
     if tag is not None:
         options["if_match"] = tag
     if end is not None:
-        options["range"] = (start, end)
+        options["range"] = (start, max(end, start + 1))  # an empty range is no request
     elif start:
         options["range"] = {"offset": start}
     try:

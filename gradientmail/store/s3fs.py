@@ -105,7 +105,7 @@ class S3fsStore(Store):
         where = self._where(key)
         with _meaning(f"read {self._place}{key}"):
             part = await self._get(self._quick, where, start, end)
-        return None if part is None else bytes(part.data)
+        return None if part is None else bytes(part.data[: None if end is None else end - start])
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
         """See ``Store.fetch``."""
@@ -186,7 +186,8 @@ class S3fsStore(Store):
         if tag is not None:
             ask["IfMatch"] = tag
         if start or end is not None:
-            ask["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+            last = "" if end is None else max(start, end - 1)  # an empty range is no request
+            ask["Range"] = f"bytes={start}-{last}"
         try:
             answer = await self._call(filesystem, "get_object", **ask)
             with _refusals():

@@ -157,7 +157,7 @@ def _becomes_ready(process: subprocess.Popen[bytes], server: S3Server) -> bool:
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(timeout=10)
+        process.wait(timeout=3)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

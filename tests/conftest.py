@@ -1,0 +1,40 @@
+"""Real S3 servers, started once a session and only when a test asks; each test its own prefix."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gradientmail.clock import fresh_nonce, system_random
+from gradientmail.testing.servers import S3Server, moto, seaweedfs
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """SeaweedFS, whose creates are atomic."""
+    with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """moto's server: the shape of the API."""
+    with moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture
+def seaweedfs_url(seaweedfs_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty ``s3://bucket/prefix`` on SeaweedFS, with the environment to reach it."""
+    return _fresh_url(seaweedfs_server, monkeypatch)
+
+
+@pytest.fixture
+def moto_url(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty ``s3://bucket/prefix`` on moto, with the environment to reach it."""
+    return _fresh_url(moto_server, monkeypatch)
+
+
+def _fresh_url(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{server.bucket}/{fresh_nonce(system_random())}"
