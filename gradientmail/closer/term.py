@@ -31,6 +31,7 @@ class TermOfOffice:
         self._sweepers = [Sweeper(desk, fleet, p) for p in range(len(present))]
         self._turn = asyncio.Condition()
         self._head_changed = asyncio.Event()
+        self._telling = asyncio.Lock()
         self._to_sweep: asyncio.Queue[int] = asyncio.Queue()
         self._calling: set[int] = set()
         self._ended = asyncio.Event()
@@ -120,7 +121,11 @@ class TermOfOffice:
             await self._persist(self._put_head)
 
     async def _put_head(self) -> None:
-        head = Head(
+        async with self._telling:  # or an older head might land after a newer one
+            await self._desk.run.mailbox.put_head(self._head())
+
+    def _head(self) -> Head:
+        return Head(
             run=self._desk.run.name,
             term=self._desk.term,
             closer=self._desk.name,
@@ -129,7 +134,6 @@ class TermOfOffice:
             stopping=self._stopping,
             done=self._done,
         )
-        await self._desk.run.mailbox.put_head(head)
 
     async def _sweep(self) -> None:
         while True:

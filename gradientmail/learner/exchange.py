@@ -20,6 +20,7 @@ from gradientmail.errors import PayloadError, StoreUnavailableError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
 from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.records import canonical
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.head import Head
@@ -119,7 +120,7 @@ class Exchange:
     async def _look(self) -> None:
         head = await self._run.mailbox.head()
         if head is not None and head.run == self._run.name:
-            self._follow(head)
+            await self._follow(head)
             numbered = enumerate(head.versions[: len(self._held)])
             ahead = {p: v for p, v in numbered if v > self._held[p].version.number}
         else:
@@ -127,13 +128,34 @@ class Exchange:
         for fragment in self._overdue():
             ahead.setdefault(fragment, self._held[fragment].version.number + 1)
         await asyncio.gather(*(self._catch_up(p, hint) for p, hint in ahead.items()))
+        self._look_for_last_round()
 
-    def _follow(self, head: Head) -> None:
-        before = self.calling, self.ending, self.finished
-        self.calling = frozenset(head.calling)
-        self.ending, self.finished = head.stopping or head.done, head.done
-        changed = before != (self.calling, self.ending, self.finished)
-        if changed:
+    async def _follow(self, head: Head) -> None:
+        """Take from the head what is only a hint; whether the run ends is read from its source."""
+        calling = frozenset(head.calling)
+        if calling != self.calling:
+            self.calling = calling
+            self._news()
+        self.finished = self.finished or (self.ending and head.done)
+        if head.stopping and not self.ending:
+            await self._look_for_stop()
+
+    async def _look_for_stop(self) -> None:
+        if await self._run.mailbox.stop_requested():
+            self._end()
+
+    def _look_for_last_round(self) -> None:
+        """The manifest says which round is the last one."""
+        last = self._settings.stop_after_rounds
+        versions = [self._held[p].version.number for p in range(len(self._held))]
+        schedule = self._run.algorithm.schedule
+        if last is not None and oldest_open_round(schedule, versions) >= last:
+            self.finished = True
+            self._end()
+
+    def _end(self) -> None:
+        if not self.ending:
+            self.ending = True
             self._news()
 
     def _overdue(self) -> list[int]:
@@ -157,17 +179,11 @@ class Exchange:
     async def _adopt(self, newest: Version) -> None:
         """Fetch a version and hand it to the training side."""
         held = self._held.get(newest.fragment)
-        while held is None or newest.number > held.version.number:
-            try:
-                params = await self._params(newest, held)
-                break
-            except PayloadError as exc:
-                extra = {"fragment": newest.fragment, "version": newest.number}
-                self._desk.log.warning("looking for a newer version: %s", exc, extra=extra)
-                await self._clock.sleep(self._settings.poll_s)
-                newest = await self._run.newest(newest.fragment, newest.number)
-        else:
+        if held is not None and newest.number <= held.version.number:
             return
+        while (params := await self._try_params(newest, held)) is None:
+            await self._clock.sleep(self._settings.poll_s)
+            newest = await self._run.newest(newest.fragment, newest.number)
         history = await self._history(newest, held)
         with self._lock:
             before = self._arrivals.get(newest.fragment)
@@ -190,6 +206,15 @@ class Exchange:
         return (*records, newest.record)
 
     # -- payloads ----------------------------------------------------------------------------
+
+    async def _try_params(self, newest: Version, held: Arrival | None) -> Tensor | None:
+        """Return the parameters of ``newest``; None when its payload is gone or damaged."""
+        try:
+            return await self._params(newest, held)
+        except PayloadError as exc:
+            extra = {"fragment": newest.fragment, "version": newest.number}
+            self._desk.log.warning("looking for a newer version: %s", exc, extra=extra)
+            return None
 
     async def _params(self, newest: Version, held: Arrival | None) -> Tensor:
         """Return the parameters of ``newest``: by its update where that is shorter."""
@@ -222,6 +247,7 @@ class Exchange:
             if self.progress.holding or silent_s < self._settings.presence_s:
                 try:
                     await self._warn_of_twins()
+                    await self._look_for_stop()
                     await self._put_presence(left=False)
                 except StoreUnavailableError as exc:
                     self._desk.log.warning("could not be seen: %s", exc)
