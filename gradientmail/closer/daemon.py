@@ -59,6 +59,7 @@ class Closer:
         given = self._node.name
         self._name = require_name(given) if given else default_name("closer", self._rng)
         self._url = url
+        self._asked_to_stop = False
         self._stop: Callable[[], object] = lambda: None
 
     def run(self, *, until_done: bool = False) -> None:
@@ -67,6 +68,7 @@ class Closer:
 
     def request_stop(self) -> None:
         """End ``run`` soon, the lease released; from any thread or a signal handler."""
+        self._asked_to_stop = True
         self._stop()
 
     async def serve(self, *, until_done: bool = False) -> None:
@@ -77,6 +79,8 @@ class Closer:
         serving = asyncio.ensure_future(self._serve(store, until_done=until_done))
         loop = asyncio.get_running_loop()
         self._stop = lambda: loop.call_soon_threadsafe(serving.cancel)
+        if self._asked_to_stop:
+            self._stop()
         try:
             await serving
         except asyncio.CancelledError:
