@@ -5,6 +5,7 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 
 from msgspec.structs import replace
 
@@ -25,27 +26,30 @@ def run_closer(url: str, node: NodeSettings, *, until_done: bool) -> None:
 @contextlib.contextmanager
 def closer_beside(url: str, node: NodeSettings) -> Iterator[None]:
     """Run a closer in a child process, which ends when this block or this process does."""
-    arguments = (url, replace(node, name=None))
-    child = multiprocessing.get_context("spawn").Process(target=_close_for, args=arguments)
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    arguments = (url, replace(node, name=None), receiver)
+    child = context.Process(target=_close_beside, args=arguments)
     child.start()
+    receiver.close()
     try:
         yield
     finally:
-        child.terminate()
+        sender.close()
         child.join()
 
 
-def _close_for(url: str, node: NodeSettings) -> None:
-    """Close until the parent tells us to end, or dies; Ctrl-C is the parent's to judge."""
+def _close_beside(url: str, node: NodeSettings, parent: Connection) -> None:
+    """Close rounds until the parent hangs up, by intent or death; Ctrl-C is its to judge."""
     configure_logging(node)
     closer = Closer(url, node=node)
 
-    def watch_parent() -> None:
-        if parent := multiprocessing.parent_process():
-            parent.join()
+    def end_with_parent() -> None:
+        with contextlib.suppress(EOFError):
+            parent.recv_bytes()
         closer.request_stop()
 
-    threading.Thread(target=watch_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with ending_on_signals(closer.request_stop):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:

@@ -2,12 +2,11 @@
 
 import torch
 from rich.console import Console
-from rich.filesize import decimal
 from rich.table import Table
 
 from gradientmail.algorithm import algorithm_of
 from gradientmail.cli.stores import with_store
-from gradientmail.cli.tables import compact_table
+from gradientmail.cli.tables import compact_table, size
 from gradientmail.clock import SystemClock, system_random
 from gradientmail.config import NodeSettings, RunSettings
 from gradientmail.doctor import require_fit
@@ -70,8 +69,8 @@ def _fragments(manifest: Manifest) -> Table:
             str(index),
             str(len(layout.slots)),
             f"{sum(slot.numel for slot in layout.slots):,}",
-            decimal(up),
-            decimal(down),
+            size(up),
+            size(down),
             f"{layout.slots[0].name} to {layout.slots[-1].name}",
         )
     return table

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.filesize import decimal
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from gradientmail.cli.stores import with_store
-from gradientmail.cli.tables import compact_table, count, duration, output
+from gradientmail.cli.tables import compact_table, count, duration, output, size
 from gradientmail.clock import SystemClock
 from gradientmail.config import NodeSettings
 from gradientmail.operations.status import FragmentStatus, LearnerStatus, RunStatus, run_status
@@ -76,7 +75,7 @@ def _heading(status: RunStatus) -> RenderableType:
 
 def _fragments(status: RunStatus, now_s: float) -> Table:
     table = compact_table(
-        "fragment", "version", "numbers", "closed", "cosine", "norm", "quorum", "sync", "<by"
+        "fragment", "version", "numbers", "closed ago", "cosine", "norm", "quorum", "sync", "<by"
     )
     for fragment in status.fragments:
         table.add_row(*_fragment(fragment, now_s))
@@ -90,7 +89,7 @@ def _fragment(fragment: FragmentStatus, now_s: float) -> Iterator[str]:
     commit = fragment.commit
     if commit is None:
         return
-    yield f"{duration(now_s - commit.closed_at)} ago"
+    yield duration(now_s - commit.closed_at)
     yield "" if commit.cosine is None else f"{commit.cosine:.3f}"
     yield f"{commit.norm:.3g}"
     for seconds in (commit.estimates.quorum_s, commit.estimates.sync_s):
@@ -112,21 +111,21 @@ def _shares(commit: RoundRecord) -> str:
 
 def _learners(learners: tuple[LearnerStatus, ...]) -> Table:
     table = compact_table(
-        "<learner", "<state", "seen", "steps", "a step", "tokens", "loss", "used", "up", "down"
+        "<learner", "<state", "seen ago", "steps", "a step", "tokens", "loss", "used", "up", "down"
     )
     for learner in learners:
         said = learner.presence
         table.add_row(
             learner.name,
             Text(learner.state, style=STATE_STYLES[learner.state]),
-            f"{duration(learner.age_s)} ago",
+            duration(learner.age_s),
             count(said.steps),
             duration(said.step_s),
             count(said.tokens),
             "" if said.loss is None else f"{said.loss:.4g}",
             f"{said.applied}/{said.posted}",
-            decimal(said.bytes_up),
-            decimal(said.bytes_down),
+            size(said.bytes_up),
+            size(said.bytes_down),
         )
     return table
 

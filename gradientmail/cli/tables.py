@@ -20,7 +20,7 @@ def output() -> Console:
 
 def compact_table(*columns: str) -> Table:
     """Return an empty table; a column whose name begins with "<" is set to the left."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
         left = column.startswith("<")
         table.add_column(column.lstrip("<"), justify="left" if left else "right", overflow="fold")
@@ -39,6 +39,16 @@ def duration(seconds: float) -> str:
             count = value / unit_s
             return f"{count:.0f} {name}" if count >= 10 or unit_s == 1.0 else f"{count:.1f} {name}"
     return f"{value:.2g} s"
+
+
+def size(number_bytes: float) -> str:
+    """Return a number of bytes short.
+
+    >>> size(123_456_789)
+    '123 MB'
+    """
+    short = count(number_bytes)
+    return f"{short} B" if short[-1].isdigit() else f"{short[:-1]} {short[-1]}B"
 
 
 def count(number: float) -> str:

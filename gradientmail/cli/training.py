@@ -13,14 +13,18 @@ from msgspec.structs import replace
 from gradientmail.cli.closing import closer_beside
 from gradientmail.cli.signals import ending_on_signals
 from gradientmail.cli.stores import with_store
+from gradientmail.cli.tables import count
 from gradientmail.clock import Clock, SystemClock, system_random
 from gradientmail.config import NodeSettings
 from gradientmail.errors import SettingsError
 from gradientmail.learner.program import Positioned, Program, load_program
 from gradientmail.learner.session import Learner
+from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
 from gradientmail.names import default_name
 from gradientmail.records.manifest import Manifest
+
+REPORT_EVERY_S = 10.0
 
 
 def run_learner(url: str, node: NodeSettings, *, program: str | None, with_closer: bool) -> None:
@@ -48,8 +52,13 @@ def run_learner(url: str, node: NodeSettings, *, program: str | None, with_close
 def train(learner: Learner, program: Program, clock: Clock, *, share: float) -> None:
     """Take the program's steps, slowed down to ``share`` of its speed."""
     program.model.train()
+    _report(learner)
+    report_at = clock.now() + REPORT_EVERY_S
     for batch in _until_done(learner, program):
         began = clock.now()
+        if began >= report_at:
+            _report(learner)
+            report_at = began + REPORT_EVERY_S
         loss = program.loss(program.model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         program.optimizer.step()
@@ -57,6 +66,7 @@ def train(learner: Learner, program: Program, clock: Clock, *, share: float) -> 
         if share < 1.0:
             asyncio.run(clock.sleep((clock.now() - began) * (1.0 / share - 1.0)))
         learner.step(tokens=program.tokens(batch), loss=loss)
+    _report(learner)
 
 
 def _until_done(learner: Learner, program: Program) -> Iterator[object]:
@@ -67,6 +77,14 @@ def _until_done(learner: Learner, program: Program) -> Iterator[object]:
             yield next(batches)
         except StopIteration:
             return
+
+
+def _report(learner: Learner) -> None:
+    at = learner.progress
+    loss = "" if at.loss is None else f", loss {at.loss:.4g}"
+    versions = ", ".join(map(str, at.versions))
+    log = get_logger("gradientmail.learner", run=learner.run.name, learner=learner.name)
+    log.info("step %d, %s tokens%s; at versions %s", at.steps, count(at.tokens), loss, versions)
 
 
 def _load(name: str, manifest: Manifest, node: NodeSettings) -> Program:

@@ -89,7 +89,6 @@ async def create_run(
     )
     if await Mailbox(store).create_manifest(manifest) is Created.EXISTS:
         raise _exists()
-    log.info("created the run", extra={"run": manifest.run})
     return manifest
 
 

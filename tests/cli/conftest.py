@@ -23,10 +23,13 @@ Cli = Callable[..., Result]
 @pytest.fixture
 def cli() -> Iterator[Cli]:
     """Types a command; its output is in ``stdout`` and ``stderr``, its code in ``exit_code``."""
-    before = logging.getLogger().handlers[:]
+    loggers = [logging.getLogger(name) for name in ("", "gradientmail")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
     yield lambda *words: CliRunner().invoke(app, [str(word) for word in words])
     logging.captureWarnings(capture=False)
-    logging.getLogger().handlers = before
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers = handlers
 
 
 @pytest.fixture(autouse=True)

@@ -42,10 +42,7 @@ def test_a_json_line_stays_one_line_whatever_is_in_it(capsys) -> None:
     log = logging.getLogger("gradientmail.x")
 
     log.warning("two\nlines", extra={"version": object()})
-    try:
-        raise ValueError("inside")
-    except ValueError:
-        log.exception("failed")
+    log.error("failed", exc_info=ValueError("inside"))
 
     first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
     assert first["message"] == "two\nlines"
