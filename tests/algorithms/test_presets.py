@@ -1,0 +1,101 @@
+"""Presets: each one is a run that works, with its paper's values."""
+
+from typing import Any, get_args
+
+import pytest
+
+from gradientmail.algorithm import algorithm_of
+from gradientmail.algorithms.alignment import ALIGNMENTS, Blend, Carry, Overwrite
+from gradientmail.algorithms.merge import (
+    MERGES,
+    WEIGHTS,
+    RadialDirectionalMean,
+    WeightedMean,
+    tokens2_per_step,
+)
+from gradientmail.algorithms.outer import OuterOptimizer
+from gradientmail.algorithms.presets import PRESETS, preset
+from gradientmail.codecs.precision import Precision
+from gradientmail.config import RunSettings, resolve
+from gradientmail.errors import SettingsError
+from gradientmail.protocol.schedule import RoundSchedule
+
+every = pytest.mark.parametrize("name", PRESETS)
+
+
+def settings_of(name: str, **changes: Any) -> RunSettings:
+    return resolve(RunSettings, ("preset", preset(name)), ("run.toml", changes))
+
+
+@every
+def test_every_preset_is_a_whole_algorithm(name: str) -> None:
+    settings = settings_of(name)
+    assert settings.algorithm == name
+    assert algorithm_of(settings).settings == settings
+
+
+@every
+def test_every_preset_gives_way_to_the_users_own_settings(name: str) -> None:
+    changed = settings_of(name, sync_every=64, outer_lr=0.3)
+    assert (changed.sync_every, changed.outer_lr) == (64, 0.3)
+    assert changed.merge == settings_of(name).merge
+
+
+def test_the_default_algorithm_is_a_preset() -> None:
+    assert RunSettings().algorithm in PRESETS
+
+
+def test_diloco_is_the_papers() -> None:
+    """arXiv 2311.08105: H = 500, outer Nesterov (.7, .9) on the plain mean, all wait for all."""
+    algorithm = algorithm_of(settings_of("diloco"))
+    assert algorithm.schedule == RoundSchedule(500, fragments=1, in_flight=1, overlap_steps=0)
+    assert algorithm.aggregator.outer == OuterOptimizer(0.7, 0.9, nesterov=True)
+    assert algorithm.aggregator.merge == WeightedMean()
+    assert algorithm.aggregator.weights == "uniform"
+    assert algorithm.alignment == Overwrite()
+    assert (algorithm.delta_dtype, algorithm.update_dtype) == (Precision.F32, None)
+    assert algorithm.settings.grace_s is None
+
+
+def test_streaming_diloco_is_the_papers() -> None:
+    """arXiv 2501.18512, 1B: alpha .5, tau 1, outer lr .4, 4 bits, strided fragments, H = 30."""
+    algorithm = algorithm_of(settings_of("streaming-diloco"))
+    assert algorithm.schedule == RoundSchedule(30, fragments=8, in_flight=1, overlap_steps=1)
+    assert algorithm.aggregator.outer == OuterOptimizer(0.4, 0.9, nesterov=True)
+    assert algorithm.alignment == Blend(0.5)
+    assert algorithm.plan == "strided"
+    assert algorithm.delta_dtype is Precision.F4
+
+
+def test_decoupled_diloco_is_the_papers() -> None:
+    """arXiv 2604.21428: minimum quorum 1, a grace window, tokens^2/steps, radial-directional."""
+    algorithm = algorithm_of(settings_of("decoupled-diloco"))
+    assert algorithm.quorum == 1
+    assert algorithm.settings.grace_s is not None
+    assert WEIGHTS[algorithm.aggregator.weights] is tokens2_per_step
+    assert algorithm.aggregator.merge == RadialDirectionalMean()
+    assert algorithm.alignment == Carry()
+    assert algorithm.schedule.overlap_steps is None, "nobody waits"
+
+
+def test_local_sgd_is_plain_averaging_of_parameters() -> None:
+    """arXiv 1805.09767."""
+    algorithm = algorithm_of(settings_of("local-sgd"))
+    assert algorithm.aggregator.outer == OuterOptimizer(1.0)
+    assert (algorithm.aggregator.merge, algorithm.aggregator.weights) == (
+        WeightedMean(),
+        "uniform",
+    )
+    assert algorithm.alignment == Overwrite()
+
+
+def test_an_unknown_algorithm_is_refused_naming_the_nearest() -> None:
+    with pytest.raises(SettingsError, match=r"unknown algorithm 'dilocoo'; did you mean 'diloco'"):
+        preset("dilocoo")
+
+
+@pytest.mark.parametrize(
+    ("setting", "rules"), [("merge", MERGES), ("weights", WEIGHTS), ("alignment", ALIGNMENTS)]
+)
+def test_every_name_a_setting_takes_has_a_rule(setting: str, rules: dict[str, object]) -> None:
+    assert set(get_args(RunSettings.__annotations__[setting])) == set(rules)
