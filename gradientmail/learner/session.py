@@ -256,7 +256,7 @@ class Learner:
         if loss is None or now - self._loss_read_at < LOSS_EVERY_S:
             return None
         self._loss_read_at = now
-        value = float(loss)
+        value = float(loss.detach() if isinstance(loss, Tensor) else loss)
         if not math.isfinite(value):
             self._log.warning("the loss is %s at step %d", value, self._training.step + 1)
         return value
