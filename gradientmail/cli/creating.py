@@ -30,25 +30,23 @@ def run_init(url: str, settings: RunSettings, node: NodeSettings, *, program: st
         await require_fit(store, clock=clock, rng=rng)
         return await create_run(store, model, settings, program=program, clock=clock, rng=rng)
 
-    _print(Console(), url, with_store(url, node, create))
+    _print(output(), url, with_store(url, node, create))
 
 
 def _print(console: Console, url: str, manifest: Manifest) -> None:
     settings = manifest.settings
     sent = exchanged(manifest.tensors)
-    every = settings.sync_every
-    console.print(f"created [bold]{manifest.run}[/] at {url}")
+    console.print(f"created [bold]{manifest.run}[/] at {url}", soft_wrap=True)
     console.print(
-        f"{sum(map(numel_of, sent)):,} numbers in {len(sent)} tensors are exchanged; "
-        f"each fragment every {every} inner steps ({settings.algorithm})"
+        f"{settings.algorithm}: {sum(map(numel_of, sent)):,} numbers in {len(sent)} tensors, "
+        f"each fragment every {settings.sync_every} steps\n"
     )
     console.print(_fragments(manifest))
     console.print(
-        "next, on any machine that reaches it:\n"
+        "\nnext, here or on any machine that reaches it:\n"
         f"  gradientmail closer {url}\n"
         f"  gradientmail learner {url} --state-dir DIRECTORY\n"
         f"  gradientmail status {url}",
-        highlight=False,
         soft_wrap=True,
     )
 
