@@ -6,7 +6,7 @@ from rich.table import Table
 
 from gradientmail.algorithm import algorithm_of
 from gradientmail.cli.stores import with_store
-from gradientmail.cli.tables import compact_table, size
+from gradientmail.cli.tables import compact_table, output, size
 from gradientmail.clock import SystemClock, system_random
 from gradientmail.config import NodeSettings, RunSettings
 from gradientmail.doctor import require_fit
