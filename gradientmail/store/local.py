@@ -115,8 +115,8 @@ class LocalStore(Store):
         """Open a new dot-file; again when a concurrent ``delete`` took the empty directory."""
         for _ in range(8):
             staged = path.with_name(f".{fresh_nonce(self._rng)}.tmp")
-            _make_durable(path.parent)
             with contextlib.suppress(FileNotFoundError):
+                _make_durable(path.parent)
                 return staged, os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         raise StoreUnavailableError(f"the directory of {path} vanishes whenever it is made")
 

@@ -66,16 +66,17 @@ def split_url(url: str) -> tuple[str, str]:
     Raises:
         SettingsError: no store has this scheme.
     """
-    scheme, separator, rest = url.partition("://")
+    typed, separator, rest = url.partition("://")
     if not separator:
         return "file", _plain_path(url)
+    scheme = typed.lower()
     if scheme == "file":
         if not rest.startswith("/"):
             raise SettingsError(f"{url!r}: write file:///absolute/path, with three slashes")
         return scheme, unquote(rest)
     if scheme in SCHEMES or scheme.startswith("fsspec+"):
         return scheme, rest
-    nearest = difflib.get_close_matches(scheme, SCHEMES, n=1)
+    nearest = difflib.get_close_matches(scheme, SCHEMES, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]}://?" if nearest else f"known: {', '.join(SCHEMES)}"
     raise SettingsError(f"{url!r}: no store is called {scheme}://; {hint} (or fsspec+{scheme}://)")
 

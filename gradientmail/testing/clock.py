@@ -55,8 +55,9 @@ class ManualClock(Clock):
 
 
 class SkippingClock(ManualClock):
-    """A clock for code that runs alone: whoever sleeps wakes at once, and it is later."""
+    """A clock for code that no one else wakes: a sleep takes one turn, and then it is later."""
 
     async def sleep(self, seconds: float) -> None:
         """See ``Clock.sleep``."""
         self._now_s += seconds
+        await asyncio.sleep(0)  # noqa: TID251 - a turn, not a time

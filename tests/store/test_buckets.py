@@ -1,0 +1,97 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gradientmail.errors import StoreUnavailableError
+from gradientmail.store.base import Entry
+from gradientmail.store.buckets import (
+    PART_BYTES,
+    PARTS_IN_FLIGHT,
+    BucketPrefix,
+    Part,
+    fetch_parts,
+    safe_start,
+    split,
+    wanted,
+)
+
+
+def test_parts_are_of_one_size_and_the_last_is_the_rest() -> None:
+    views = [memoryview(b"ab"), memoryview(b"cdefghi"), memoryview(b"j")]
+    assert list(split(views, 3)) == [b"abc", b"def", b"ghi", b"j"]
+    assert list(split(views, 5)) == [b"abcde", b"fghij"]
+    assert list(split([], 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "after", "start"),
+    [
+        ("commits/0000/", "", None),
+        ("commits/0000/", "commits/0000/0000000012.json", "commits/0000/000000001"),
+        ("r", "r-x", None),
+        ("run/", "run/a-b", None),
+        ("run/", "run/ab-c", "run/a"),
+        ("my-run/", "my-run/ab", "my-run/a"),
+    ],
+)
+def test_a_listing_starts_early_enough_for_any_order(
+    prefix: str, after: str, start: str | None
+) -> None:
+    assert safe_start(prefix, after) == start
+
+
+def test_what_a_server_sends_too_much_or_out_of_order_is_put_right() -> None:
+    keys = ["r/2", "r/1", "r-x", "r/", "q", "r"]
+    entries = [Entry(key, 0, "") for key in keys]
+    assert [entry.key for entry in wanted(entries, "r", "r-x")] == ["r/", "r/1", "r/2"]
+
+
+def test_names_are_keys_under_the_prefix() -> None:
+    place = BucketPrefix("s3", "bucket", "runs/one/")
+    assert place.name("a/b") == "runs/one/a/b"
+    assert place.key("runs/one/a/b") == "a/b"
+    assert str(place) == "s3://bucket/runs/one/"
+    with pytest.raises(ValueError, match="not a key"):
+        place.name("../two/a")
+
+
+def large_object(parts: int, gone_after: int | None = None) -> Callable[..., object]:
+    """Serve an object of so many parts; note how many are asked for at once, and of what tag."""
+    size_bytes = (parts - 1) * PART_BYTES + 5
+    serve_state = {"now": 0, "most": 0, "served": 0}
+
+    async def get(start: int, end: int, tag: str | None) -> Part | None:
+        assert (tag == "t") is bool(start)
+        serve_state["now"] += 1
+        serve_state["most"] = max(serve_state["most"], serve_state["now"])
+        await asyncio.sleep(0)
+        serve_state["now"] -= 1
+        serve_state["served"] += 1
+        if gone_after is not None and serve_state["served"] > gone_after:
+            return None
+        return Part(bytes(min(end, size_bytes) - start), size_bytes, "t")
+
+    get.state = serve_state
+    return get
+
+
+def fetch(get: Callable[..., object], path: Path) -> int:
+    fetching = fetch_parts(get, path, 1 << 40, asyncio.to_thread)
+    fetched = asyncio.run(fetching)
+    assert path.stat().st_size == fetched.size_bytes
+    return fetched.size_bytes
+
+
+def test_parts_of_a_fetch_are_few_at_a_time_and_of_one_object(tmp_path: Path) -> None:
+    get = large_object(parts=7)
+    assert fetch(get, tmp_path / "out") == 6 * PART_BYTES + 5
+    assert get.state["most"] == PARTS_IN_FLIGHT
+    assert get.state["served"] == 7
+
+
+def test_an_object_deleted_while_it_is_fetched_is_unknown(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="deleted meanwhile"):
+        fetch(large_object(parts=3, gone_after=1), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
