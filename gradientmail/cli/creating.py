@@ -1,10 +1,10 @@
 """``gradientmail init``: create a run, and say what it will be."""
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from gradientmail.algorithm import algorithm_of
+from gradientmail.cli.devices import device_named
 from gradientmail.cli.stores import with_store
 from gradientmail.cli.tables import compact_table, output, size
 from gradientmail.clock import SystemClock, system_random
@@ -21,7 +21,7 @@ from gradientmail.store.base import Store
 def run_init(url: str, settings: RunSettings, node: NodeSettings, *, program: str) -> None:
     """Create the run and print it."""
     model = load_program(
-        program, device=torch.device(node.device), seed=settings.seed, data_seed=settings.seed
+        program, device=device_named(node.device), seed=settings.seed, data_seed=settings.seed
     ).model
     clock, rng = SystemClock(), system_random()
 

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import signal
 from collections.abc import Callable, Mapping
 from typing import Final, ParamSpec
 
@@ -59,6 +60,8 @@ def exits(command: Callable[P, int | None]) -> Callable[P, None]:
             code = command(*args, **kwargs)
         except BrokenPipeError:
             raise
+        except KeyboardInterrupt:
+            code = SIGNALLED + signal.SIGINT
         except Exception as error:  # noqa: BLE001 - every error ends here, as a line and a code
             code = report(error)
         raise typer.Exit(code or OK)

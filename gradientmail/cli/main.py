@@ -185,7 +185,7 @@ def closer(
 def status(
     url: RunUrl,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a look.")] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Look again every 2 s, until the run is done.")
     ] = False,

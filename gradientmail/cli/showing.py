@@ -1,10 +1,9 @@
 """``gradientmail status``: a run at one glance, as tables that fit 100 columns, or as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -26,23 +25,23 @@ def show_status(url: str, node: NodeSettings, *, as_json: bool, watch: bool) -> 
     """Print the status once, or, watching, again and again until the run is done."""
     clock, console = SystemClock(), output()
 
-    async def look(store: Store) -> None:
-        status = await run_status(store, clock=clock)
-        if as_json:
-            print(msgspec.json.encode(status).decode())  # noqa: T201 - what was asked for
-        elif not watch:
+    async def looks(store: Store) -> AsyncIterator[RunStatus]:
+        yield (status := await run_status(store, clock=clock))
+        while watch and status.state != "done":
+            await clock.sleep(WATCH_S)
+            yield (status := await run_status(store, clock=clock))
+
+    async def print_json(store: Store) -> None:
+        async for status in looks(store):
+            print(msgspec.json.encode(status).decode(), flush=True)  # noqa: T201 - asked for
+
+    async def print_tables(store: Store) -> None:
+        async for status in looks(store):
+            if watch and console.is_terminal:
+                console.clear()
             console.print(rendered(status, clock.wall()))
-        else:
-            await keep_looking(store, status)
 
-    async def keep_looking(store: Store, status: RunStatus) -> None:
-        with Live(rendered(status, clock.wall()), console=console, auto_refresh=False) as live:
-            while status.state != "done":
-                await clock.sleep(WATCH_S)
-                status = await run_status(store, clock=clock)
-                live.update(rendered(status, clock.wall()), refresh=True)
-
-    with_store(url, node, look)
+    with_store(url, node, print_json if as_json else print_tables)
 
 
 def rendered(status: RunStatus, now_s: float) -> RenderableType:

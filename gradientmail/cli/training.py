@@ -11,6 +11,7 @@ import torch
 from msgspec.structs import replace
 
 from gradientmail.cli.closing import closer_beside
+from gradientmail.cli.devices import device_named
 from gradientmail.cli.signals import ending_on_signals
 from gradientmail.cli.stores import with_store
 from gradientmail.cli.tables import count
@@ -91,7 +92,7 @@ def _load(name: str, manifest: Manifest, node: NodeSettings) -> Program:
     seed = manifest.settings.seed
     return load_program(
         name,
-        device=torch.device(node.device),
+        device=device_named(node.device),
         seed=seed,
         data_seed=zlib.crc32(f"{seed}/{node.name}".encode()),
     )

@@ -75,3 +75,9 @@ def test_with_json_logs_the_error_is_a_json_line_too(cli: Cli, monkeypatch) -> N
     line = json.loads(cli("stop", "somewhere").stderr)
 
     assert (line["level"], line["message"]) == ("error", "P > H")
+
+
+def test_ctrl_c_in_a_short_command_is_130(cli: Cli, monkeypatch) -> None:
+    fail_with(monkeypatch, KeyboardInterrupt())
+
+    assert cli("stop", "somewhere").exit_code == 130

@@ -1,6 +1,7 @@
 """The tables say what a person asks, within the width there is; the JSON says all."""
 
 import io
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -168,7 +169,7 @@ def test_a_released_lease_is_nobodys() -> None:
     assert "lease: nobody" in text_of(example(closer=None), 100)
 
 
-def test_the_command_prints_tables_or_one_json_object(cli: Cli, run_url) -> None:
+def test_the_command_prints_tables_or_one_json_object(cli: Cli, run_url: Path) -> None:
     human, as_json = cli("status", run_url), cli("status", run_url, "--json")
 
     assert (human.exit_code, as_json.exit_code) == (0, 0)
@@ -176,3 +177,26 @@ def test_the_command_prints_tables_or_one_json_object(cli: Cli, run_url) -> None
     status = msgspec.json.decode(as_json.stdout, type=RunStatus)
     assert [one.fragment for one in status.fragments] == [0, 1]
     assert as_json.stderr == ""
+
+
+@pytest.mark.parametrize("flags", [["--watch"], ["--watch", "--json"]])
+def test_watching_looks_again_until_the_run_is_done(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, run_url: Path, flags: list[str]
+) -> None:
+    looks = [example(rounds=1), example(rounds=2), example(rounds=3, state="done")]
+
+    async def next_look(*_: object, **__: object) -> RunStatus:
+        return looks.pop(0)
+
+    monkeypatch.setattr("gradientmail.cli.showing.run_status", next_look)
+    monkeypatch.setattr("gradientmail.cli.showing.WATCH_S", 0.0)
+
+    result = cli("status", run_url, *flags)
+
+    assert result.exit_code == 0
+    assert looks == []
+    if "--json" in flags:
+        lines = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
+        assert [line["rounds"] for line in lines] == [1, 2, 3]
+    else:
+        assert result.stdout.count("rounds closed") == 3
