@@ -86,7 +86,6 @@ def restore_training(
         training.publishing,
         versions=tuple(version.number for version in versions),
         anchored_at=saved["anchored_at"],
-        last_round=saved["last_round"],
         last_step=saved["last_step"],
         in_flight=tuple(
             InFlight(round_index=round_index, at_step=at_step)
@@ -121,7 +120,6 @@ def _training_tree(training: Training) -> dict[str, Any]:
         "step": training.step,
         "tokens": training.tokens,
         "anchored_at": publishing.anchored_at,
-        "last_round": publishing.last_round,
         "last_step": publishing.last_step,
         "in_flight": [(one.round_index, one.at_step) for one in publishing.in_flight],
         "fragments": [_fragment_tree(fragment) for fragment in training.fragments],

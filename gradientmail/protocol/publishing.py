@@ -8,7 +8,8 @@ A learner goes through the rounds in order, never the same fragment twice at onc
 
 Its next round is the one after its last, or the oldest open one when others are ahead. It is due
 ``gap(r)`` local steps after the last one, or at once while the closer calls it, if there is a step
-to post. Only what was trained against the newest commit the learner knows is ever posted.
+to post. Only what was trained against the newest commit the learner knows is ever posted, and
+against one commit only once, for the fragment is then in flight until the next.
 """
 
 from collections.abc import Sequence
@@ -59,24 +60,25 @@ class Publishing:
         schedule: The run's.
         versions: Version of each fragment the learner is aligned with.
         anchored_at: Step at which each fragment's anchor was taken, less what an alignment kept.
-        last_round: Last round published; -1 before the first.
-        last_step: Step at which that was; where training began, before the first.
+        last_step: Step at which it last published; where training began, before that.
         in_flight: Rounds outstanding.
     """
 
     schedule: RoundSchedule
     versions: tuple[int, ...]
     anchored_at: tuple[int, ...]
-    last_round: int = -1
     last_step: int = 0
     in_flight: tuple[InFlight, ...] = field(default=())
 
     def next_round(self) -> int:
-        """Return ``max(last published + 1, oldest open)``, past what others have closed."""
-        round_index = max(self.last_round + 1, oldest_open_round(self.schedule, self.versions))
-        while self.schedule.version_after(round_index) <= self._version(round_index):
-            round_index += 1
-        return round_index
+        """Return ``max(last published + 1, oldest open round)``, past what others have closed.
+
+        In other words the oldest round that is neither closed nor in flight. After its flight a
+        fragment comes again in the next cycle: until then no round behind that overtakes it.
+        """
+        flying = {flight.round_index for flight in self.in_flight}
+        opened = open_rounds(self.schedule, self.versions)
+        return min(r + self.schedule.fragments if r in flying else r for r in opened)
 
     def decide(self, step: int, calling: AbstractSet[int] = frozenset()) -> Decision:
         """Return what to do after inner step ``step``; ``calling``: rounds the closer calls."""
@@ -94,13 +96,16 @@ class Publishing:
         flight = InFlight(round_index=round_index, at_step=step)
         return replace(
             self,
-            last_round=round_index,
             last_step=step,
             in_flight=(*self.in_flight, flight),
         )
 
     def aligned(self, fragment: int, version: int, anchored_at: int) -> "Publishing":
-        """Return the state after aligning ``fragment`` with ``version``: its round is resolved."""
+        """Return the state after aligning ``fragment`` with ``version``: its round is resolved.
+
+        Aligned again with the version it has, a fragment starts over: what is in flight does not
+        count as posted.
+        """
         resolved = self.schedule.fragment_of
         return replace(
             self,
@@ -110,10 +115,7 @@ class Publishing:
         )
 
     def _can_publish(self, round_index: int, step: int) -> bool:
-        """Whether there is a step to post, room in flight, and the base is the round's.
-
-        The rounds only rise, so there are never two contributions against one base.
-        """
+        """Whether there is a step to post, room in flight, and the base is the round's."""
         return (
             step > self.anchored_at[self.schedule.fragment_of(round_index)]
             and len(self.in_flight) < self.schedule.in_flight
@@ -129,9 +131,12 @@ class Publishing:
 
 def oldest_open_round(schedule: RoundSchedule, versions: Sequence[int]) -> int:
     """Return the first round of the schedule that is not committed, given every newest version."""
-    return min(
-        schedule.round_of(fragment, version + 1) for fragment, version in enumerate(versions)
-    )
+    return min(open_rounds(schedule, versions))
+
+
+def open_rounds(schedule: RoundSchedule, versions: Sequence[int]) -> list[int]:
+    """Return of each fragment the round that is to be closed next, given every newest version."""
+    return [schedule.round_of(fragment, version + 1) for fragment, version in enumerate(versions)]
 
 
 def _put(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
