@@ -72,7 +72,7 @@ def open_bucket(place: BucketPrefix, clock: Clock) -> "ObjectStore":
 
 
 def _s3_clients(bucket: str, clock: Clock) -> tuple[S3Store, S3Store]:
-    settings, credentials = AwsSettings.found(), AwsCredentials(clock)
+    credentials, settings = AwsCredentials(clock), AwsSettings.found()
     config: S3Config = {"region": settings.region, "conditional_put": "etag"}
     if settings.endpoint:
         config["endpoint"] = settings.endpoint

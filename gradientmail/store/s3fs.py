@@ -1,7 +1,8 @@
 """S3 through s3fs: the second client, for who has it anyway, held to the same promises.
 
 Only its ``call_s3`` is used: its ``open(..., "xb")`` truncates what exists, its ``pipe_file``
-overwrites under ``IfMatch``, and its listings are cached.
+overwrites under ``IfMatch``, and its listings are cached. Below it aiohttp sends a PUT once more
+when a kept connection breaks, so EXISTS may mean our own object: ``store.retrying`` reads it back.
 """
 
 import asyncio

@@ -1,18 +1,17 @@
 """A proxy before a real S3 server that loses answers, refuses, or makes it ignore conditions.
 
-    with FaultProxy(server) as proxy:
+    with fault_proxy(server) as proxy:
         proxy.plan = first(2, creates, Wire.DROP_ANSWER)
 
 reads: the first two creates are applied and their answers lost.
 """
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum, auto
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 from gradientmail.testing.servers import S3Server
@@ -31,6 +30,8 @@ class Wire(Enum):
     """The server never sees the request, and the answer is a 503."""
     CONFLICT = auto()
     """The server never sees the request, and the answer is a 409."""
+    TOKEN_EXPIRED = auto()
+    """The server never sees the request, and the answer is that the credentials expired."""
     IGNORE_CONDITION = auto()
     """The server is not told ``If-None-Match``, as if it knew no such header."""
 
@@ -60,6 +61,7 @@ _INSTEAD: dict[Wire | None, Message | None] = {
     Wire.DROP_REQUEST: None,
     Wire.UNAVAILABLE_BEFORE: _UNAVAILABLE,
     Wire.CONFLICT: _refusal("409 Conflict", "ConditionalRequestConflict"),
+    Wire.TOKEN_EXPIRED: _refusal("400 Bad Request", "ExpiredToken"),
 }
 
 WirePlan = Callable[[Message], Wire | None]
@@ -89,37 +91,29 @@ def first(count: int, which: Callable[[Message], bool], fault: Wire) -> WirePlan
     return plan
 
 
-@dataclass
 class FaultProxy:
-    """A context manager; ``server`` is then the way through the proxy to ``upstream``."""
+    """The way through the proxy to ``upstream``; change ``plan`` at any time.
 
-    upstream: S3Server
-    plan: WirePlan = healthy
-    requests: list[Message] = field(default_factory=list)
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+    Attributes:
+        server: ``upstream`` at the proxy's own address.
+        requests: all that came so far.
+    """
 
-    @property
-    def server(self) -> S3Server:
-        """Return ``upstream`` at the proxy's own address."""
-        return replace(self.upstream, endpoint=f"http://127.0.0.1:{self._port}")
+    server: S3Server
 
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        listening = asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 26)
-        self._listener = asyncio.run_coroutine_threadsafe(listening, self._loop).result()
-        self._port: int = self._listener.sockets[0].getsockname()[1]
-        return self
+    def __init__(self, upstream: S3Server) -> None:
+        self.upstream = upstream
+        self.plan: WirePlan = healthy
+        self.requests: list[Message] = []
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._listener.close)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+    async def run(self, ready: Callable[[], None], stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set; call ``ready`` once ``server`` is there."""
+        listener = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 26)
+        port = listener.sockets[0].getsockname()[1]
+        self.server = replace(self.upstream, endpoint=f"http://127.0.0.1:{port}")
+        ready()
+        await stop.wait()
+        listener.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -163,6 +157,26 @@ class FaultProxy:
             return replace(answer, body=await _receive_body(reader, answer.headers))
         finally:
             writer.close()
+
+
+@contextlib.contextmanager
+def fault_proxy(upstream: S3Server) -> Iterator[FaultProxy]:
+    """Run a proxy before ``upstream`` on a thread of its own."""
+    proxy, ready, stop = FaultProxy(upstream), threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(proxy.run(ready.set, stop))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    ready.wait()
+    try:
+        yield proxy
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
 
 
 async def _receive_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Message:

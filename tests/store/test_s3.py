@@ -1,0 +1,281 @@
+"""Both S3 clients against a real server, and against a wire that loses answers."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import boto3
+import obstore
+import pytest
+
+from gradientmail.clock import SystemClock, fresh_nonce, system_random
+from gradientmail.errors import StoreAccessError, StoreUnavailableError
+from gradientmail.store.base import Created, Store
+from gradientmail.store.buckets import PART_BYTES, BucketPrefix
+from gradientmail.store.retrying import RetryingStore
+from gradientmail.store.s3 import ObjectStore
+from gradientmail.store.url import StoreClient, open_client
+from gradientmail.testing.proxy import FaultProxy, Message, Wire, creates, fault_proxy, first
+from gradientmail.testing.servers import S3Server
+
+Scenario = Callable[[Store], Awaitable[None]]
+
+
+@pytest.fixture(params=["obstore", "s3fs"])
+def client(request: pytest.FixtureRequest) -> StoreClient:
+    return request.param
+
+
+@pytest.fixture
+def proxy(
+    seaweedfs_server: S3Server, seaweedfs_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FaultProxy]:
+    """The way to SeaweedFS, for whatever is opened at ``seaweedfs_url``."""
+    with fault_proxy(seaweedfs_server) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.server.endpoint)
+        yield proxy
+
+
+def run(url: str, client: StoreClient, scenario: Scenario) -> None:
+    async def closing() -> None:
+        store = open_client(url, clock=SystemClock(), client=client)
+        try:
+            await scenario(store)
+        finally:
+            await store.close()
+
+    asyncio.run(closing())
+
+
+# -- lost answers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("client", "fault"),
+    [
+        ("obstore", Wire.DROP_REQUEST),
+        ("obstore", Wire.DROP_ANSWER),
+        ("obstore", Wire.UNAVAILABLE_AFTER),
+        ("obstore", Wire.CONFLICT),
+        ("s3fs", Wire.UNAVAILABLE_AFTER),
+        ("s3fs", Wire.CONFLICT),
+    ],
+)
+def test_a_create_without_a_clear_answer_is_unknown_and_made_once(
+    client: StoreClient, fault: Wire, proxy: FaultProxy, seaweedfs_url: str
+) -> None:
+    async def scenario(store: Store) -> None:
+        proxy.plan = first(1, creates, fault)
+        with pytest.raises(StoreUnavailableError):
+            await store.create("a", b"mine")
+        assert len([request for request in proxy.requests if creates(request)]) == 1
+
+    run(seaweedfs_url, client, scenario)
+
+
+@pytest.mark.parametrize("fault", [Wire.DROP_ANSWER, Wire.UNAVAILABLE_AFTER, Wire.CONFLICT])
+def test_a_create_that_won_and_lost_its_answers_is_ours(
+    fault: Wire, proxy: FaultProxy, seaweedfs_url: str, client: StoreClient
+) -> None:
+    async def scenario(store: Store) -> None:
+        retrying = RetryingStore(store, SystemClock(), random.Random(5))
+        proxy.plan = first(2, creates, fault)
+        assert await retrying.create("a", b"mine") is Created.CREATED
+        assert await retrying.create("a", b"theirs") is Created.EXISTS
+        assert await store.read("a") == b"mine"
+
+    run(seaweedfs_url, client, scenario)
+
+
+def test_a_chain_over_a_bad_wire_has_exactly_the_acknowledged_records(
+    proxy: FaultProxy, seaweedfs_url: str, client: StoreClient
+) -> None:
+    rng = random.Random(3)
+    faults = [Wire.DROP_ANSWER, Wire.UNAVAILABLE_AFTER, Wire.DROP_REQUEST, Wire.CONFLICT]
+    met: Counter[Wire] = Counter()
+
+    def plan(request: Message) -> Wire | None:
+        if not creates(request) or rng.random() > 0.4:
+            return None
+        fault = rng.choice(faults)
+        met[fault] += 1
+        return fault
+
+    async def append(store: Store, name: int) -> set[bytes]:
+        won: set[bytes] = set()
+        link = 0
+        while len(won) < 8:
+            key, body = f"chain/{link:06d}", f"{name} {link}".encode()
+            if await store.read(key) is None and await store.create(key, body) is Created.CREATED:
+                won.add(body)
+            link += 1
+        return won
+
+    async def scenario(store: Store) -> None:
+        retrying = RetryingStore(store, SystemClock(), rng)
+        proxy.plan = plan
+        acknowledged = set().union(*await asyncio.gather(*(append(retrying, n) for n in range(3))))
+        stored = {await store.read(entry.key) for entry in await store.list("chain/")}
+        assert stored == acknowledged
+        assert len(stored) == 24
+        assert set(met) == set(faults)
+
+    run(seaweedfs_url, client, scenario)
+
+
+# -- large objects --------------------------------------------------------------------------
+
+
+def test_a_large_object_travels_in_equal_parts_without_conditions(
+    proxy: FaultProxy, seaweedfs_url: str, client: StoreClient, tmp_path: Path
+) -> None:
+    size_bytes = 2 * PART_BYTES + 1000
+
+    async def scenario(store: Store) -> None:
+        await store.put("large", [bytes(1000), bytes(2 * PART_BYTES)])
+        assert not any(map(creates, proxy.requests))
+        sent = [len(r.body) for r in proxy.requests if "partNumber=" in r.first]
+        assert sorted(sent) == [1000, PART_BYTES, PART_BYTES]
+        assert await store.fetch("large", tmp_path / "out", limit_bytes=size_bytes) is not None
+
+    run(seaweedfs_url, client, scenario)
+    gets = [r.headers for r in proxy.requests if r.first.startswith("GET")]
+    assert ["range" in headers for headers in gets] == [True] * 3
+    assert ["if-match" in headers for headers in gets] == [False, True, True]
+
+
+def test_a_put_that_breaks_off_leaves_nothing_visible(
+    proxy: FaultProxy, seaweedfs_url: str, client: StoreClient
+) -> None:
+    async def scenario(store: Store) -> None:
+        proxy.plan = lambda request: (
+            Wire.UNAVAILABLE_BEFORE if request.first.startswith("POST") else None
+        )
+        with pytest.raises(StoreUnavailableError):
+            await store.put("large", [bytes(PART_BYTES + 1)])
+        assert await store.list("") == []
+        assert await store.read("large") is None
+
+    run(seaweedfs_url, client, scenario)
+
+
+# -- foreign objects ------------------------------------------------------------------------
+
+
+def test_foreign_objects_do_not_break_a_listing(
+    seaweedfs_server: S3Server, seaweedfs_url: str, client: StoreClient
+) -> None:
+    prefix = seaweedfs_url.rpartition("/")[2]
+    console = boto3.client("s3", endpoint_url=seaweedfs_server.endpoint)
+    for name in ("mail/", "mail/sub/", "mail/a b", "mail/\xe4.txt"):
+        console.put_object(Bucket=seaweedfs_server.bucket, Key=f"{prefix}/{name}")
+
+    async def scenario(store: Store) -> None:
+        await store.create("mail/own", b"x")
+        assert "mail/own" in [entry.key for entry in await store.list("mail/")]
+        assert "mail/own" in [entry.key for entry in await store.list("")]
+        await store.delete(["mail/own"])
+
+    run(seaweedfs_url, client, scenario)
+
+
+def test_a_name_that_the_client_cannot_hold_is_a_clear_refusal(
+    moto_server: S3Server, moto_url: str
+) -> None:
+    console = boto3.client("s3", endpoint_url=moto_server.endpoint)
+    prefix = moto_url.rpartition("/")[2]
+    console.put_object(Bucket=moto_server.bucket, Key=f"{prefix}/mail//x")
+
+    async def scenario(store: Store) -> None:
+        with pytest.raises(StoreAccessError, match=r"foreign object.*mail//x"):
+            await store.list("mail/")
+
+    run(moto_url, "obstore", scenario)
+
+
+def test_google_and_azure_fail_on_a_missing_key_and_we_do_not(tmp_path: Path) -> None:
+    """obstore's own disk client answers as theirs do."""
+    disk = obstore.store.LocalStore(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        obstore.delete(disk, ["missing"])
+
+    async def scenario() -> None:
+        store = ObjectStore(disk, disk, BucketPrefix("gs", "bucket", "run/"))
+        await store.create("a", b"x")
+        await store.create("b", b"x")
+        await store.delete(["missing", "a", "gone", "b"])
+        assert await store.list("") == []
+
+    asyncio.run(scenario())
+
+
+# -- refusals -------------------------------------------------------------------------------
+
+
+def operations(store: Store, scratch: Path) -> list[Awaitable[object]]:
+    return [
+        store.create("a", b"x"),
+        store.put("a", [b"x"]),
+        store.read("a"),
+        store.fetch("a", scratch / "out", limit_bytes=1),
+        store.list(""),
+        store.delete(["a"]),
+    ]
+
+
+def test_a_missing_bucket_is_named(
+    seaweedfs_url: str, client: StoreClient, tmp_path: Path
+) -> None:
+    async def scenario(store: Store) -> None:
+        for operation in operations(store, tmp_path):
+            with pytest.raises(StoreAccessError, match=r"s3://no-such-bucket/run.*create the buc"):
+                await operation
+
+    run("s3://no-such-bucket/run", client, scenario)
+
+
+def test_a_wrong_secret_is_a_refusal_that_shows_no_secret(
+    seaweedfs_url: str, client: StoreClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
+
+    async def scenario(store: Store) -> None:
+        for operation in operations(store, tmp_path):
+            with pytest.raises(StoreAccessError, match="AWS_SECRET_ACCESS_KEY") as refused:
+                await operation
+            assert "not-the-secret" not in str(refused.value)
+
+    run(seaweedfs_url, client, scenario)
+
+
+def test_a_server_that_is_not_there_is_unknown(
+    seaweedfs_url: str, client: StoreClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+
+    async def scenario(store: Store) -> None:
+        for operation in operations(store, tmp_path):
+            with pytest.raises(StoreUnavailableError, match=r"(?i)connect"):
+                await operation
+
+    run(seaweedfs_url, client, scenario)
+
+
+def test_credentials_that_expire_are_read_anew(
+    proxy: FaultProxy, seaweedfs_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """s3fs keeps its session until a server calls its token expired."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
+
+    async def scenario(store: Store) -> None:
+        with pytest.raises(StoreAccessError):
+            await store.read("a")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", proxy.upstream.access_key_id)
+        proxy.plan = first(1, lambda _: True, Wire.TOKEN_EXPIRED)
+        with pytest.raises(StoreUnavailableError):
+            await store.read("a")
+        assert await store.read("a") is None
+
+    run(f"{seaweedfs_url}-{fresh_nonce(system_random())}", "s3fs", scenario)
