@@ -1,1 +1,1 @@
-"""programs."""
+"""Built-in training programs on real data, for the demo and as examples to copy."""
