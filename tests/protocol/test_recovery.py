@@ -1,0 +1,79 @@
+"""What became of a contribution, by the newest commit alone."""
+
+import msgspec
+import pytest
+
+from gradientmail.protocol.recovery import Fate, Posted, fate, is_applied, reason_rejected
+from gradientmail.records.commit import Rejection, RoundRecord
+from gradientmail.records.manifest import PayloadRef
+
+NONCE = "0123456789abcdef0123456789abcdef"
+DIGEST = f"xxh3_128:{NONCE}"
+MINE = Posted(key="mail/0000/0000000004/alice/mine", base=4)
+TWIN = "mail/0000/0000000004/alice/twin"
+
+
+def commit(
+    version: int, *, applied: int | None = None, rejected: str | None = None
+) -> RoundRecord:
+    """Return the commit of ``version``: the highest base of Alice's it knows, and a key."""
+    return RoundRecord(
+        run="r1",
+        fragment=0,
+        version=version,
+        parent=DIGEST,
+        params=PayloadRef(key="fragments/x", size_bytes=1, digest=DIGEST),
+        rejected=() if rejected is None else (Rejection(key=rejected, reason="too loud"),),
+        applied={"bob": 99} if applied is None else {"alice": applied, "bob": 99},
+        closer="c-1",
+        term=1,
+        nonce=NONCE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("newest", "max_staleness", "expected"),
+    [
+        pytest.param(commit(5, applied=4), 0, Fate.APPLIED, id="used by its round"),
+        pytest.param(commit(9, applied=4), 0, Fate.APPLIED, id="used, and rounds went on"),
+        pytest.param(
+            commit(6, applied=5), 1, Fate.APPLIED, id="a later base was used: never more"
+        ),
+        pytest.param(commit(5, rejected=MINE.key), 0, Fate.REJECTED, id="rejected"),
+        pytest.param(commit(5, rejected=MINE.key), 2, Fate.REJECTED, id="rejected, not too late"),
+        pytest.param(commit(5, applied=3, rejected=TWIN), 0, Fate.DROPPED, id="a twin's rejected"),
+        pytest.param(commit(5, applied=4, rejected=TWIN), 0, Fate.APPLIED, id="one of twins used"),
+        pytest.param(
+            commit(5, applied=4, rejected=MINE.key), 0, Fate.APPLIED, id="a twin's used, ours not"
+        ),
+        pytest.param(commit(5), 0, Fate.DROPPED, id="closed without it"),
+        pytest.param(commit(5, applied=3), 0, Fate.DROPPED, id="only an older base was used"),
+        pytest.param(commit(4), 0, Fate.PENDING, id="its round is open"),
+        pytest.param(commit(5), 1, Fate.PENDING, id="late, and may still count"),
+        pytest.param(commit(6), 1, Fate.DROPPED, id="too late"),
+        pytest.param(commit(7), 3, Fate.PENDING, id="three behind of three"),
+        pytest.param(commit(8), 3, Fate.DROPPED, id="four behind of three"),
+    ],
+)
+def test_each_commit_decides_one_fate(
+    newest: RoundRecord, max_staleness: int, expected: Fate
+) -> None:
+    assert fate("alice", MINE, newest, max_staleness=max_staleness) is expected
+
+
+def test_another_learners_work_is_not_ours() -> None:
+    assert not is_applied("alice", 0, commit(5))
+    assert is_applied("bob", 99, commit(5))
+    assert not is_applied("bob", 100, commit(5))
+
+
+def test_every_base_up_to_the_highest_used_counts_as_used() -> None:
+    newest = commit(9, applied=6)
+    assert [is_applied("alice", base, newest) for base in (5, 6, 7)] == [True, True, False]
+
+
+def test_the_reason_of_a_rejection_reaches_its_learner() -> None:
+    assert reason_rejected(MINE.key, commit(5, rejected=MINE.key)) == "too loud"
+    assert reason_rejected(TWIN, commit(5, rejected=MINE.key)) is None
+    silent = msgspec.structs.replace(commit(5), rejected=())
+    assert reason_rejected(MINE.key, silent) is None
