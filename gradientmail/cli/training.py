@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from gradientmail.cli.tables import count
 from gradientmail.clock import Clock, SystemClock, system_random
 from gradientmail.config import NodeSettings
 from gradientmail.errors import SettingsError
-from gradientmail.learner.program import Positioned, Program, load_program
+from gradientmail.learner.program import Positioned, Program, data_seed, load_program
 from gradientmail.learner.session import Learner
 from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
@@ -94,7 +93,7 @@ def _load(name: str, manifest: Manifest, node: NodeSettings) -> Program:
         name,
         device=device_named(node.device),
         seed=seed,
-        data_seed=zlib.crc32(f"{seed}/{node.name}".encode()),
+        data_seed=data_seed(seed, str(node.name)),
     )
 
 

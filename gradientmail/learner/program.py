@@ -20,6 +20,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,14 +93,10 @@ class Program:
     tokens: Callable[[Any], int] = examples
     evaluate: Callable[[nn.Module], float] | None = None
 
-    def position(self) -> Any:  # noqa: ANN401 - see Positioned
-        """Return where the batches are; None when they do not say."""
-        return self.batches.state_dict() if isinstance(self.batches, Positioned) else None
 
-    def seek(self, position: Any) -> None:  # noqa: ANN401
-        """Go to what ``position`` returned."""
-        if isinstance(self.batches, Positioned):
-            self.batches.load_state_dict(position)
+def data_seed(seed: int, learner: str) -> int:
+    """Return the ``data_seed`` of ``learner``: the same at every start, its own in the run."""
+    return zlib.crc32(f"{seed}/{learner}".encode())
 
 
 def load_program(name: str, *, device: torch.device, seed: int, data_seed: int) -> Program:
