@@ -1,0 +1,129 @@
+"""The two pictures the demo leaves: ``loss.png`` and ``rounds.png``."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+from gradientmail.demo.palette import ALONE, DARK, GREY, TOGETHER, VERMILION, learner_colours
+from gradientmail.demo.story import CLOSER, Kill, Point, Story, commit_shares
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+
+WIDTH_IN, DPI = 9.0, 150
+STYLE: Any = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.titlepad": 16,
+    "axes.axisbelow": True,
+    "xtick.color": DARK,
+    "ytick.color": DARK,
+}
+LEAST_AREA, MARK_AREA = 16.0, 220.0
+
+Axes = Any
+"""matplotlib has no types of its own."""
+
+
+def plot_loss(story: Story, path: Path) -> None:
+    """Draw held-out loss over time, of the run and of the fastest learner alone."""
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(WIDTH_IN, 5.0), layout="constrained")
+        axes.grid(axis="y", color="#e5e5e5")
+        _curve(axes, story.alone, ALONE, f"{story.fastest} alone")
+        _curve(axes, story.together, TOGETHER, "the run")
+        axes.set_title("Held-out loss over the same time")
+        axes.set_xlabel("seconds of training")
+        axes.set_ylabel("nats per byte")
+        axes.set_xlim(0, 1.16 * story.trained_s)
+        axes.set_ylim(*_focus(story))
+        for kill in story.kills:
+            _mark_kill(axes, story, kill)
+        figure.savefig(path, dpi=DPI)
+        plt.close(figure)
+
+
+def plot_rounds(story: Story, path: Path) -> None:
+    """Draw who had a part in which round, when; the area of a mark is the learner's share."""
+    names = (*story.shares, CLOSER)
+    rows = {name: len(names) - 1 - at for at, name in enumerate(names)}
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(WIDTH_IN, 3.8), layout="constrained")
+        for kill in story.kills:
+            _mark_absence(axes, story, kill, rows[kill.name])
+        _contributions(axes, story, rows)
+        closed = [story.at_s(commit.closed_at) for commit in story.commits]
+        axes.scatter(closed, [rows[CLOSER]] * len(closed), marker="|", s=MARK_AREA, color=DARK)
+        axes.set_yticks(list(rows.values()), list(rows))
+        axes.set_ylim(-0.6, len(rows) - 0.4)
+        axes.set_xlim(0, 1.02 * story.trained_s)
+        axes.set_title(f"Who contributed to which of the {len(closed)} rounds")
+        axes.set_xlabel("seconds of training; area: share in the round, red: killed")
+        figure.savefig(path, dpi=DPI)
+        plt.close(figure)
+
+
+def _curve(axes: Axes, points: Sequence[Point], colour: str, label: str) -> None:
+    """Draw a line with its name and last value at its end."""
+    at_s, losses = [point.at_s for point in points], [point.loss for point in points]
+    axes.plot(at_s, losses, color=colour, linewidth=2.2, marker="o", markersize=4.5)
+    axes.annotate(
+        f"{label}\n{losses[-1]:.3f}",
+        (at_s[-1], losses[-1]),
+        xytext=(8, 0),
+        textcoords="offset points",
+        color=colour,
+        fontweight="bold",
+        va="center",
+    )
+
+
+def _focus(story: Story) -> tuple[float, float]:
+    """Return the losses to show: all but what both start from, which would flatten the rest."""
+    losses = [point.loss for curve in (story.alone, story.together) for point in curve]
+    least, start = min(losses), max(losses)
+    later = [loss for loss in losses if loss < start - 0.02]
+    most = max(later, default=start)
+    return least - 0.06 * (most - least), most + 0.1 * (most - least)
+
+
+def _mark_kill(axes: Axes, story: Story, kill: Kill) -> None:
+    """Draw a line where a process was killed, and say for how long it was missed."""
+    back_at = story.back_at(kill)
+    lost = "to the end" if back_at is None else f"{back_at - kill.at:.1f} s"
+    axes.axvline(story.at_s(kill.at), color=VERMILION, linestyle=":", linewidth=1.4, zorder=0)
+    axes.annotate(
+        f"kill -9 {kill.name}\nmissed {lost}",
+        (story.at_s(kill.at), 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(5, -2),
+        textcoords="offset points",
+        va="top",
+        color=DARK,
+        fontsize=9,
+    )
+
+
+def _mark_absence(axes: Axes, story: Story, kill: Kill, row: int) -> None:
+    """Draw a bar from a kill until the process was back."""
+    back_at = story.back_at(kill)
+    end_s = story.trained_s if back_at is None else story.at_s(back_at)
+    start_s = story.at_s(kill.at)
+    axes.barh(row, end_s - start_s, left=start_s, height=0.7, color=VERMILION, alpha=0.35)
+
+
+def _contributions(axes: Axes, story: Story, rows: Mapping[str, int]) -> None:
+    colours = learner_colours(story.shares)
+    for commit in story.commits:
+        at_s = story.at_s(commit.closed_at)
+        axes.axvline(at_s, color="#eeeeee", linewidth=1, zorder=0)
+        for name, share in commit_shares(commit).items():
+            area = LEAST_AREA + MARK_AREA * share
+            axes.scatter(at_s, rows[name], s=area, color=colours[name], edgecolor="white")
