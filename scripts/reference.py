@@ -214,13 +214,14 @@ def codecs() -> str:
 
 
 def exit_codes() -> str:
-    kinds: dict[int, list[str]] = {}
+    rows = [["0", "", "Done."], [str(UNEXPECTED), "any other", "Not foreseen: report it."]]
     for kind, code in CODES.items():
-        kinds.setdefault(code, []).append(f"`{kind.__name__}`")
-    rows = [["0", "done"], [str(UNEXPECTED), "any other error"]]
-    rows += [[str(code), ", ".join(names)] for code, names in kinds.items()]
-    rows += [["130", "a second Ctrl-C"], ["143", "a second SIGTERM"]]
-    return table(["exit code", "after"], rows)
+        for each in (kind, *kind.__subclasses__()):
+            meaning = (each.__doc__ or "").partition("\n")[0].replace("``", "`")
+            rows.append([str(code), f"`{each.__name__}`", meaning])
+    rows.append(["130", "", "Ctrl-C; in a learner or closer only the second one."])
+    rows.append(["143", "", "SIGTERM; in a learner or closer only the second one."])
+    return table(["exit code", "error", "meaning"], rows)
 
 
 def commands() -> str:
