@@ -1,7 +1,7 @@
 """The lease in the store: standing for a term, beating while it is held, releasing it."""
 
 from gradientmail.clock import Clock
-from gradientmail.errors import StoreUnavailableError
+from gradientmail.errors import StoreFullError, StoreUnavailableError
 from gradientmail.logs import FieldLogger
 from gradientmail.mailbox import Mailbox
 from gradientmail.protocol.election import Beat as BeatDue
@@ -92,11 +92,11 @@ class Lease:
         return True
 
     async def _beat(self) -> bool:
-        """Renew and look for a newer term; False when the store does not answer."""
+        """Renew and look for a newer term; False when the store does not take it."""
         try:
             await self._put_beat(released=False)
             self._newest = await self._mailbox.newest_term(self.term)
-        except StoreUnavailableError as exc:
+        except (StoreUnavailableError, StoreFullError) as exc:
             self._log.warning("could not renew the lease: %s", exc)
             return False
         return True

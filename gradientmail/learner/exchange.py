@@ -16,7 +16,7 @@ from gradientmail.algorithms.aggregator import PARAMS, UPDATE
 from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.streaming import BufferSource, PayloadReader
-from gradientmail.errors import PayloadError, StoreUnavailableError
+from gradientmail.errors import PayloadError, StoreFullError, StoreUnavailableError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
 from gradientmail.learner.posts import Arrival, Draft, Progress
@@ -249,7 +249,7 @@ class Exchange:
                     await self._warn_of_twins()
                     await self._look_for_stop()
                     await self._put_presence(left=False)
-                except StoreUnavailableError as exc:
+                except (StoreUnavailableError, StoreFullError) as exc:
                     self._desk.log.warning("could not be seen: %s", exc)
             await self._clock.sleep(self._settings.presence_s / BEATS_PER_PRESENCE)
 
