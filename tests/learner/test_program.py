@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gradientmail.errors import SettingsError
-from gradientmail.learner.program import Program, examples, load_program
+from gradientmail.learner.program import Program, data_seed, examples, load_program
 
 HEADER = """
 import torch
@@ -141,37 +141,6 @@ def test_a_batch_that_cannot_be_counted_says_what_to_give(batch: object) -> None
         examples(batch)
 
 
-class Counter:
-    """Batches with a position."""
-
-    def __init__(self) -> None:
-        self.at = 0
-
-    def __iter__(self) -> "Counter":
-        return self
-
-    def __next__(self) -> int:
-        self.at += 1
-        return self.at
-
-    def state_dict(self) -> dict[str, int]:
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.at = state["at"]
-
-
-def program_over(batches: object) -> Program:
-    model = nn.Linear(2, 1)
-    return Program(model, torch.optim.SGD(model.parameters()), batches, lambda m, b: b)
-
-
-def test_position_is_that_of_the_batches() -> None:
-    first, second = program_over(Counter()), program_over(Counter())
-    assert [next(first.batches) for _ in range(3)] == [1, 2, 3]
-    second.seek(first.position())
-    assert next(second.batches) == 4
-
-
-def test_batches_without_a_position_have_none() -> None:
-    assert program_over([1, 2]).position() is None
+def test_each_learner_draws_other_data_and_the_same_at_every_start() -> None:
+    assert data_seed(0, "a") == 4085470497
+    assert len({data_seed(seed, name) for seed in (0, 1) for name in ("a", "b")}) == 4
