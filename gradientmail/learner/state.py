@@ -242,7 +242,7 @@ def _locked(path: Path) -> TextIO:
 
 
 def _release_in_child() -> None:
-    """Drop the locks a forked child inherited: a data loader's worker may outlive its learner."""
+    """Drop the locks a forked child inherited: a data loader's process may outlive its learner."""
     for file in list(_held):
         file.close()
 
