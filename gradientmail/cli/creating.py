@@ -27,7 +27,7 @@ def run_init(url: str, settings: RunSettings, node: NodeSettings, *, program: st
 
     async def create(store: Store) -> Manifest:
         await require_no_run(store)
-        await require_fit(store, clock=clock, rng=rng)
+        await require_fit(store, rng=rng)
         return await create_run(store, model, settings, program=program, clock=clock, rng=rng)
 
     _print(output(), url, with_store(url, node, create))
