@@ -39,7 +39,7 @@ def train_alone(
             params, written_s = _written(program, to / f"{steps}.safetensors"), at_s
         if params or at_s - reported_s >= REPORT_S:
             reported_s = at_s
-            _print(Alone(at_s=at_s, steps=steps, loss=float(loss), params=params))
+            _print(Alone(at_s=at_s, steps=steps, loss=loss.item(), params=params))
         if ends:
             return
 

@@ -91,7 +91,8 @@ def _focus(story: Story) -> tuple[float, float]:
     least, start = min(losses), max(losses)
     later = [loss for loss in losses if loss < start - 0.02]
     most = max(later, default=start)
-    return least - 0.06 * (most - least), most + 0.1 * (most - least)
+    room = max(0.1 * (most - least), 0.01)
+    return least - room, most + room
 
 
 def _mark_kill(axes: Axes, story: Story, kill: Kill) -> None:

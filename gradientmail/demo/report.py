@@ -97,7 +97,7 @@ def _cells(one: LearnerTotals, rounds: int) -> Iterator[str]:
 def _sentences(summary: Summary) -> Iterator[str]:
     yield from map(_lost, summary.lost)
     if summary.empty:
-        yield f"{summary.empty} rounds closed without a contribution"
+        yield f"rounds without a contribution: {summary.empty}"
 
 
 def _lost(one: Lost) -> str:
