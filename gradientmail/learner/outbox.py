@@ -61,7 +61,8 @@ class Outbox:
         self._order(lambda: self._withdraw(fragment, key))
 
     def forget(self, key: str) -> None:
-        """A commit has spoken of the contribution under ``key``."""
+        """A commit has spoken of the contribution under ``key``: the store has it."""
+        self._unsettled.discard(key)
         self._order(lambda: self._forget(key))
 
     @property

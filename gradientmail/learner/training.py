@@ -256,6 +256,9 @@ class Training:
         if newest is None or arrival.version.number <= fragment.version.number:
             return
         snapshot, since = self._snapshot(fragment, p, newest)
+        if snapshot is None:
+            round_index = self._run.algorithm.schedule.round_of(p, fragment.version.number + 1)
+            self.publishing = self.publishing.published(round_index, self.step)
         dropped = self._resolve(fragment, newest, arrival.history)
         rule = self._run.algorithm.alignment
         committed = arrival.params
