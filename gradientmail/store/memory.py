@@ -1,5 +1,6 @@
 """A store in this process's memory: the reference every other store is compared with."""
 
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,17 +11,19 @@ from gradientmail.store.streams import sink_to
 
 
 class MemoryStore(Store):
-    """A dict; safe within one event loop, because no operation awaits."""
+    """A dict. Safe among the tasks and threads of one process."""
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
+        self._creating = threading.Lock()
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
-        if check_key(key) in self._objects:
-            return Created.EXISTS
-        self._objects[key] = bytes(data)
-        return Created.CREATED
+        with self._creating:
+            if check_key(key) in self._objects:
+                return Created.EXISTS
+            self._objects[key] = bytes(data)
+            return Created.CREATED
 
     async def put(self, key: str, buffers: Sequence[bytes | memoryview]) -> None:
         """See ``Store.put``."""
@@ -42,10 +45,9 @@ class MemoryStore(Store):
 
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
         """See ``Store.list``."""
-        keys = sorted(k for k in self._objects if k.startswith(prefix) and k > after)
-        return [
-            Entry(k, len(data := self._objects[k]), xxhash.xxh3_128_hexdigest(data)) for k in keys
-        ]
+        objects = self._objects.copy()
+        keys = sorted(k for k in objects if k.startswith(prefix) and k > after)
+        return [Entry(k, len(objects[k]), xxhash.xxh3_128_hexdigest(objects[k])) for k in keys]
 
     async def delete(self, keys: Iterable[str]) -> None:
         """See ``Store.delete``."""
