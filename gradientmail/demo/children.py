@@ -43,6 +43,7 @@ class Children:
         self._logs, self._environment = logs, environment
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._ending: set[str] = set()
+        self._killed: set[str] = set()
 
     async def __aenter__(self) -> Self:
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -69,6 +70,7 @@ class Children:
                 start_new_session=True,
             )
         self._running[name] = child
+        self._killed.discard(name)
         return cast("asyncio.StreamReader", child.stdout)
 
     async def output(self, name: str, *command: str) -> str:
@@ -85,6 +87,7 @@ class Children:
     async def kill(self, name: str) -> None:
         """End a process as a power cut would."""
         child = self._running.pop(name)
+        self._killed.add(name)
         _signal(child, signal.SIGKILL)
         await child.wait()
 
@@ -120,6 +123,11 @@ class Children:
         """Return the id of a running process; None when there is none of that name."""
         child = self._running.get(name)
         return child.pid if child else None
+
+    def state(self, name: str) -> str:
+        """Return a word or two for people: the id of a running process, or how it ended."""
+        pid = self.pid(name)
+        return f"pid {pid}" if pid else "killed" if name in self._killed else "ended"
 
     def log(self, name: str) -> Path:
         """Return the file with what ``name`` logged."""

@@ -37,10 +37,11 @@ def report(summary: Summary) -> RenderableType:
 
 def verdict(summary: Summary) -> str:
     """Return in one sentence who learned more."""
+    fastest = summary.learners[0].name
     gain = summary.loss.alone - summary.loss.together
     if gain > 0:
-        return f"the run is {gain:.3f} nats per byte ahead of its fastest learner alone"
-    return f"the run is {-gain:.3f} nats per byte behind its fastest learner alone"
+        return f"{gain:.3f} nats per byte ahead of {fastest} alone"
+    return f"{-gain:.3f} nats per byte behind {fastest} alone"
 
 
 def _losses(summary: Summary) -> Table:

@@ -19,8 +19,10 @@ ROUNDS_SHOWN = 36
 EVENTS_SHOWN = 6
 PROGRESS_EVERY_S = 10.0
 
-Pids = Callable[[str], int | None]
-"""Returns the id of the process with this name; None while it is dead."""
+States = Callable[[str], str]
+"""Returns what the process with this name is at: its id, "killed" or "ended"."""
+
+STATE_STYLES = {"killed": "bold red", "ended": "dim"}
 
 
 class Screen(Protocol):
@@ -35,7 +37,7 @@ class Screen(Protocol):
         traceback: TracebackType | None,
     ) -> None: ...
 
-    def show(self, story: Story, pids: Pids, now_s: float) -> None:
+    def show(self, story: Story, states: States, now_s: float) -> None:
         """Show the story as it is at second ``now_s``."""
         ...
 
@@ -72,9 +74,9 @@ class LiveScreen:
         """Leave the last picture standing."""
         self._live.stop()
 
-    def show(self, story: Story, pids: Pids, now_s: float) -> None:
+    def show(self, story: Story, states: States, now_s: float) -> None:
         """See ``Screen.show``."""
-        self._live.update(picture(story, pids, now_s), refresh=True)
+        self._live.update(picture(story, states, now_s), refresh=True)
 
 
 class PlainScreen:
@@ -96,7 +98,7 @@ class PlainScreen:
     ) -> None:
         """Nothing is left open."""
 
-    def show(self, story: Story, pids: Pids, now_s: float) -> None:  # noqa: ARG002 - Screen's
+    def show(self, story: Story, states: States, now_s: float) -> None:  # noqa: ARG002 - Screen's
         """See ``Screen.show``."""
         for line in self._news(story, now_s):
             self._console.print(Text(line), soft_wrap=True)
@@ -139,12 +141,12 @@ def _progress(story: Story) -> str:
 # -- the live picture ------------------------------------------------------------------------
 
 
-def picture(story: Story, pids: Pids, now_s: float) -> RenderableType:
+def picture(story: Story, states: States, now_s: float) -> RenderableType:
     """Return everything at second ``now_s``, in at most 100 columns."""
     return Group(
         _heading(story, now_s),
         "",
-        _learners(story, pids),
+        _learners(story, states),
         "",
         _rounds(story),
         "",
@@ -168,7 +170,7 @@ def _heading(story: Story, now_s: float) -> Text:
     )
 
 
-def _learners(story: Story, pids: Pids) -> Table:
+def _learners(story: Story, states: States) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("", "process", "speed", "steps", "a step", "loss", "used", "up", "down"):
         table.add_column(column, justify="left" if column in ("", "process") else "right")
@@ -181,23 +183,23 @@ def _learners(story: Story, pids: Pids) -> Table:
                 f"{said.step_s:.2f} s",
                 _loss(said.loss),
                 f"{said.applied}/{said.posted}",
-                decimal(said.bytes_up),
-                decimal(said.bytes_down),
+                decimal(story.traffic(name).up_bytes),
+                decimal(story.traffic(name).down_bytes),
             )
         table.add_row(
             Text(name, style=f"bold {colour}"),
-            _process(pids(name)),
+            _process(states(name)),
             f"{story.shares[name] / min(story.shares.values()):.1f}",
             *cells,
         )
     terms = {commit.term for commit in story.commits}
     term = f"term {max(terms)}" if terms else ""
-    table.add_row(Text(CLOSER, style="bold"), _process(pids(CLOSER)), "", term)
+    table.add_row(Text(CLOSER, style="bold"), _process(states(CLOSER)), "", term)
     return table
 
 
-def _process(pid: int | None) -> Text:
-    return Text("killed", style="bold red") if pid is None else Text(f"pid {pid}", style="green")
+def _process(state: str) -> Text:
+    return Text(state, style=STATE_STYLES.get(state, "green"))
 
 
 def _rounds(story: Story) -> Table:

@@ -34,4 +34,4 @@ class Stage:
 
     def show(self, now_s: float) -> None:
         """Show the story, at second ``now_s`` of the part that is being played."""
-        self.screen.show(self.story, self.children.pid, now_s)
+        self.screen.show(self.story, self.children.state, now_s)

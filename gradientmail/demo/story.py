@@ -27,6 +27,15 @@ class Kill:
     at: float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traffic:
+    """What went between a learner and the store."""
+
+    up_bytes: int
+    down_bytes: int
+    requests: int
+
+
 class Alone(msgspec.Struct, frozen=True, kw_only=True):
     """How far the fastest learner is that trains alone.
 
@@ -91,6 +100,15 @@ class Story:
         """Return the last word of ``learner``."""
         said = self.presences.get(learner)
         return list(said.values())[-1] if said else None
+
+    def traffic(self, learner: str) -> Traffic:
+        """Return what all incarnations of ``learner`` counted, each as far as it last told."""
+        said = self.presences.get(learner, {}).values()
+        return Traffic(
+            up_bytes=sum(one.bytes_up for one in said),
+            down_bytes=sum(one.bytes_down for one in said),
+            requests=sum(one.requests for one in said),
+        )
 
     def back_at(self, kill: Kill) -> float | None:
         """Return when the killed process had its first new effect on the run; None: not yet.

@@ -94,20 +94,19 @@ def summarized(story: Story, *, run: str, parameters: int) -> Summary:
 
 
 def _totals(story: Story, name: str, parameters: int) -> LearnerTotals:
-    said = list(story.presences[name].values())
-    steps = said[-1].steps
+    last, traffic = list(story.presences[name].values())[-1], story.traffic(name)
     return LearnerTotals(
         name=name,
         share=story.shares[name],
-        steps=steps,
-        tokens=said[-1].tokens,
+        steps=last.steps,
+        tokens=last.tokens,
         rounds=sum(
             any(one.learner == name for one in commit.participants) for commit in story.commits
         ),
-        up_bytes=sum(one.bytes_up for one in said),
-        down_bytes=sum(one.bytes_down for one in said),
-        requests=sum(one.requests for one in said),
-        every_step_bytes=WAYS * FLOAT32_BYTES * parameters * steps,
+        up_bytes=traffic.up_bytes,
+        down_bytes=traffic.down_bytes,
+        requests=traffic.requests,
+        every_step_bytes=WAYS * FLOAT32_BYTES * parameters * last.steps,
     )
 
 

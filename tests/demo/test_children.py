@@ -75,7 +75,7 @@ def test_a_kill_is_sigkill_and_takes_the_name_off_the_list(tmp_path: Path) -> No
         pid = await started(children, "a", DEAF)
         await children.kill("a")
         assert not is_alive(pid)
-        assert children.pid("a") is None
+        assert (children.pid("a"), children.state("a")) == (None, "killed")
         children.check()
 
     play(tmp_path, act)
@@ -109,6 +109,7 @@ def test_the_output_of_a_command_is_returned_and_its_failure_raised(tmp_path: Pa
     async def act(children: Children) -> None:
         echo = "import os; print(os.environ['GIVEN'])"
         assert await children.output("a", sys.executable, "-c", echo) == "yes\n"
+        assert children.state("a") == "ended"
         with pytest.raises(DemoError, match="failed with exit code 5"):
             await children.output("b", sys.executable, "-c", LOGS_AND_FAILS)
         children.check()

@@ -11,7 +11,7 @@ def shown(story: Story, *seconds: float) -> list[str]:
     output = io.StringIO()
     with PlainScreen(Console(file=output, width=100)) as screen:
         for now_s in seconds:
-            screen.show(story, lambda _: 7, now_s)
+            screen.show(story, lambda _: "pid 7", now_s)
     return output.getvalue().splitlines()
 
 
@@ -37,7 +37,9 @@ def test_progress_is_told_every_ten_seconds_in_each_part() -> None:
 def test_the_picture_fits_an_ordinary_terminal() -> None:
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(picture(a_story(), {"fast": 11, "closer": 12}.get, 30.0))
+        console.print(
+            picture(a_story(), lambda name: "killed" if name == "closer" else "pid 11", 30.0)
+        )
     text = captured.get()
     assert max(map(len, text.splitlines())) <= 100
     for expected in ("pid 11", "killed", "term 2", "2/3", "held-out", "2.250", "fast alone"):
@@ -47,7 +49,7 @@ def test_the_picture_fits_an_ordinary_terminal() -> None:
 def test_a_story_that_has_not_begun_can_be_shown() -> None:
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(picture(Story(shares=SHARES, seconds=40.0), lambda _: None, 0.0))
+        console.print(picture(Story(shares=SHARES, seconds=40.0), lambda _: "ended", 0.0))
     assert "0 rounds closed" in captured.get()
 
 
