@@ -65,8 +65,8 @@ def _heading(status: RunStatus) -> RenderableType:
             (status.run, "bold"), f"  {status.state}, {status.rounds}{last} rounds closed"
         ),
         Text(
-            f"{settings.algorithm}: {settings.fragments} fragments, each every "
-            f"{settings.sync_every} steps; lease: {holder}"
+            f"{settings.algorithm}: each fragment every {settings.sync_every} steps; "
+            f"lease: {holder}"
         ),
         "",
     )

@@ -13,7 +13,7 @@ COMMANDS = ["init", "learner", "closer", "status", "stop", "export", "doctor", "
 
 def words_of(text: str) -> str:
     """Return ``text`` without the frame and the folds of a help page."""
-    return " ".join(text.replace("│", " ").split())
+    return " ".join(text.replace("\u2502", " ").split())
 
 
 def test_no_word_at_all_shows_every_command_and_every_exit_code(cli: Cli) -> None:
