@@ -1,4 +1,4 @@
-"""Every example in a docstring of the pure core is true; those elsewhere need a store and a loop."""
+"""Every example in a docstring of the pure core is true; others need a store and a loop."""
 
 import doctest
 import importlib
