@@ -1,16 +1,14 @@
 """Train one model on scattered machines that share nothing but a bucket or a directory.
 
-    import gradientmail as gm
+import gradientmail as gm
 
-    with gm.Learner("s3://bucket/run", model, optimizer=optimizer) as learner:
-        for batch in batches:
-            loss = train(batch)
-            learner.step(tokens=batch.numel(), loss=loss)
-            if learner.done:
-                break
+with gm.Learner("s3://bucket/run", model, optimizer=optimizer) as learner:
+for batch in batches:
+loss = train(batch)
+learner.step(tokens=batch.numel(), loss=loss)
+if learner.done:
+break
 """
-
-__version__ = "0.1.0"
 
 from gradientmail.algorithm import Algorithm, algorithm_of
 from gradientmail.algorithms.aggregator import (
@@ -28,9 +26,13 @@ from gradientmail.codecs.streaming import decoded, encoded
 from gradientmail.config import NodeSettings, RunSettings
 from gradientmail.learner.program import Program
 from gradientmail.learner.session import Learner
+from gradientmail.library import init
 from gradientmail.protocol.schedule import RoundSchedule
 from gradientmail.records.commit import Participant
 from gradientmail.records.estimates import Estimates
+from gradientmail.version import VERSION
+
+__version__ = VERSION
 
 __all__ = [
     "Adaptive",
@@ -51,9 +53,11 @@ __all__ = [
     "RoundResult",
     "RoundSchedule",
     "RunSettings",
+    "__version__",
     "algorithm_of",
     "decoded",
     "encoded",
+    "init",
     "layout",
     "preset",
 ]

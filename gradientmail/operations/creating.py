@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor, nn
 
-from gradientmail import __version__
 from gradientmail.algorithm import Algorithm, algorithm_of
 from gradientmail.algorithms.aggregator import PARAMS
 from gradientmail.clock import Clock, fresh_nonce
@@ -33,6 +32,7 @@ from gradientmail.records.manifest import (
 )
 from gradientmail.run import fragment_layout, numel_of
 from gradientmail.store.base import Created, Store
+from gradientmail.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ async def create_run(
     manifest = Manifest(
         run=f"run-{fresh_nonce(rng)[:12]}",
         created_at=clock.wall(),
-        created_by=f"gradientmail {__version__}",
+        created_by=f"gradientmail {VERSION}",
         settings=settings,
         tensors=tensors,
         fragments=tuple(fragments),

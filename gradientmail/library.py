@@ -1,0 +1,54 @@
+"""Creating a run from Python: what ``gradientmail init`` does, with a model at hand."""
+
+import asyncio
+from typing import Any
+
+from torch import nn
+
+from gradientmail.algorithms.presets import preset
+from gradientmail.clock import SystemClock, system_random
+from gradientmail.config import NodeSettings, RunSettings, resolve
+from gradientmail.doctor import require_fit
+from gradientmail.operations.creating import create_run, require_no_run
+from gradientmail.records.manifest import Manifest
+from gradientmail.store.url import open_store
+
+
+def init(
+    url: str,
+    model: nn.Module,
+    *,
+    algorithm: str = "decoupled-diloco",
+    node: NodeSettings | None = None,
+    **settings: Any,  # noqa: ANN401 - the fields of RunSettings
+) -> Manifest:
+    """Create a run at ``url``: the values of ``model`` become version 0.
+
+    Args:
+        url: ``s3://bucket/run``, ``file:///...`` or a path.
+        model: What every learner's model must look like.
+        algorithm: The preset ``settings`` default from.
+        node: ``store_client`` is used.
+        settings: Fields of ``RunSettings``.
+
+    Raises:
+        SettingsError: a setting or the model cannot work.
+        RunExistsError: there is a run at ``url``.
+        StoreUnfitError: the store breaks a promise that a run needs.
+
+    Example:
+        >>> gm.init("s3://bucket/run", model, algorithm="diloco", sync_every=100)
+    """
+    node, clock, rng = node or NodeSettings(), SystemClock(), system_random()
+    chosen = resolve(RunSettings, ("preset", preset(algorithm)), ("argument", settings))
+
+    async def create() -> Manifest:
+        store = open_store(url, clock=clock, rng=rng, client=node.store_client)
+        try:
+            await require_no_run(store)
+            await require_fit(store, rng=rng)
+            return await create_run(store, model, chosen, clock=clock, rng=rng)
+        finally:
+            await store.close()
+
+    return asyncio.run(create())
