@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from gradientmail.learner.program import Positioned, Program, data_seed, load_pr
 from gradientmail.learner.session import Learner
 from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
-from gradientmail.names import default_name
+from gradientmail.names import learner_name
 from gradientmail.records.manifest import Manifest
 
 REPORT_EVERY_S = 10.0
@@ -30,7 +29,8 @@ REPORT_EVERY_S = 10.0
 def run_learner(url: str, node: NodeSettings, *, program: str | None, with_closer: bool) -> None:
     """Train until the run is done, the program's batches end, or a signal comes."""
     manifest, _ = with_store(url, node, lambda store: Mailbox(store).manifest())
-    node = replace(node, name=node.name or _name(node))
+    state_dir = Path(node.state_dir) if node.state_dir else None
+    node = replace(node, name=node.name or learner_name(state_dir, system_random()))
     if node.threads:
         torch.set_num_threads(node.threads)
     loaded = _load(program or _program_of(manifest), manifest, node)
@@ -101,11 +101,3 @@ def _program_of(manifest: Manifest) -> str:
     if manifest.program is None:
         raise SettingsError("the run names no program: give one by --program module:function")
     return manifest.program
-
-
-def _name(node: NodeSettings) -> str:
-    """Return a name: the same at every start from one state directory, else a new one."""
-    if node.state_dir is None:
-        return default_name("learner", system_random())
-    directory = str(Path(node.state_dir).resolve())
-    return default_name("learner", random.Random(directory))  # noqa: S311

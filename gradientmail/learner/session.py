@@ -23,7 +23,7 @@ from gradientmail.learner.saving import Saved, loaded, restore_training
 from gradientmail.learner.state import StateDir
 from gradientmail.learner.training import Training
 from gradientmail.logs import get_logger
-from gradientmail.names import default_name, require_name
+from gradientmail.names import learner_name, require_name
 from gradientmail.protocol.publishing import Hold
 from gradientmail.run import Run, Version, open_run
 from gradientmail.store.metered import Meter
@@ -45,7 +45,7 @@ class Learner:
         url: ``s3://bucket/run``, ``file:///...`` or a path.
         model: Must be the run's model; its parameters are changed in place.
         optimizer: Only saved and restored with ``state_dir``.
-        name: This learner's name; by default drawn from the host's.
+        name: This learner's name; by default drawn from the host's and the state directory's.
         state_dir: Directory of this learner's own, so that a restart loses nothing.
         position: Anything with ``state_dict`` and ``load_state_dict`` to save along.
 
@@ -77,13 +77,13 @@ class Learner:
     ) -> None:
         self._node = node or NodeSettings()
         self._clock, self._rng = clock or SystemClock(), rng or system_random()
-        given = name or self._node.name
-        self.name = require_name(given) if given else default_name("learner", self._rng)
         self._url, self._model = url, model
         device = next(model.parameters(), torch.empty(0)).device
         self._saved = Saved(model=model, optimizer=optimizer, position=position, device=device)
         directory = state_dir or self._node.state_dir
         self._state_path = Path(directory) if directory else None
+        given = name or self._node.name
+        self.name = require_name(given or learner_name(self._state_path, self._rng))
         self._state_dir: StateDir | None = None
         self._saved_at = self._clock.now()
         self._loss_read_at = -LOSS_EVERY_S
