@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from gradientmail.cli.training import _name, train
+from gradientmail.cli.training import train
 from gradientmail.config import NodeSettings
 from gradientmail.learner.program import Program
-from gradientmail.names import require_name
 from tests.cli.conftest import make_run
 from tests.cli.processes import Command, mailbox
 from tests.cli.programs import Batches, loss, tiny
@@ -94,14 +93,6 @@ def test_a_quarter_of_the_speed_sleeps_three_quarters_of_the_time() -> None:
     train(Listener(limit=2), program(), clock, share=0.25)
 
     assert clock.slept_s == 2 * 3 * 1.0
-
-
-def test_a_state_directory_names_its_learner_and_keeps_the_name(tmp_path: Path) -> None:
-    here, there = (NodeSettings(state_dir=str(tmp_path / name)) for name in ("here", "there"))
-
-    assert _name(here) == require_name(_name(here)) == _name(here)
-    assert _name(here) != _name(there)
-    assert _name(NodeSettings()) != _name(NodeSettings())
 
 
 def test_a_signal_ends_it_cleanly_and_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
