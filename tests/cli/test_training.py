@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from gradientmail.cli.training import train
-from gradientmail.config import NodeSettings
 from gradientmail.learner.program import Program
 from tests.cli.conftest import make_run
 from tests.cli.processes import Command, mailbox
