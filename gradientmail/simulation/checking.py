@@ -1,0 +1,113 @@
+"""A seed on trial: its world is run and judged, and a failing one is made small."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import xxhash
+
+from gradientmail.simulation.checks import check_counts, check_history, check_presences
+from gradientmail.simulation.rederiving import check_versions
+from gradientmail.simulation.scenario import Scenario, scenario_of
+from gradientmail.simulation.sightings import sightings_of
+from gradientmail.simulation.world import Outcome, run_world
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a world came to.
+
+    Attributes:
+        wrong: Everything that must not be, in words.
+        seen: What happened in it, for the sum over a batch.
+        digest: Of its whole log: equal for equal seeds.
+    """
+
+    seed: int
+    wrong: tuple[str, ...]
+    seen: Counter[str]
+    digest: str
+    operations: int
+    virtual_s: float
+    commits: int
+
+
+def world_of(seed: int) -> Scenario:
+    """Return the world of ``seed``; every second one becomes calm, and must then go on."""
+    return scenario_of(seed, liveness=seed % 2 == 1)
+
+
+def judged(scenario: Scenario) -> Verdict:
+    """Run a scenario and judge it."""
+    return verdict_on(run_world(scenario))
+
+
+def judged_seed(seed: int) -> Verdict:
+    """Run the world of ``seed`` and judge it."""
+    return judged(world_of(seed))
+
+
+def verdict_on(outcome: Outcome) -> Verdict:
+    """Judge what happened in a world."""
+    history = check_history(outcome.mutations)
+    wrong = [
+        *outcome.failures,
+        *history,
+        *check_counts(outcome.mutations, outcome.steps),
+        *check_presences(outcome.mutations),
+        *([] if history else check_versions(outcome.mutations)),
+    ]
+    return Verdict(
+        seed=outcome.scenario.seed,
+        wrong=tuple(wrong),
+        seen=sightings_of(outcome),
+        digest=log_digest(outcome),
+        operations=outcome.operations,
+        virtual_s=outcome.ended_s,
+        commits=sum(change.key.startswith("commits/") for change in outcome.mutations),
+    )
+
+
+def log_digest(outcome: Outcome) -> str:
+    """Return the digest of every event and every change."""
+    state = xxhash.xxh3_128()
+    for event in outcome.events:
+        state.update(repr(event).encode())
+    for change in outcome.mutations:
+        state.update(repr(change[:-1]).encode())
+        state.update(change.data or b"")
+    return state.hexdigest()
+
+
+def shrunk(scenario: Scenario) -> Scenario:
+    """Return a smaller scenario that is still judged wrong: parts are left out one by one."""
+    best, again = scenario, True
+    while again:
+        again = False
+        for smaller in _without_one(best):
+            if judged(smaller).wrong:
+                best, again = smaller, True
+                break
+    return best
+
+
+def _without_one(scenario: Scenario) -> list[Scenario]:
+    """Return the scenario without each of its parts."""
+    weather = scenario.weather
+    fleet = [
+        replace(scenario, fleet=tuple(one for one in scenario.fleet if one is not member))
+        for member in scenario.fleet
+        if sum(one.role == member.role for one in scenario.fleet) > 1
+    ]
+    spells = [
+        replace(weather, spells=tuple(one for one in weather.spells if one is not spell))
+        for spell in weather.spells
+    ]
+    rates = [
+        replace(weather, rates={f: r for f, r in weather.rates.items() if f is not fault})
+        for fault in weather.rates
+    ]
+    incidents = [
+        replace(scenario, incidents=tuple(one for one in scenario.incidents if one is not dropped))
+        for dropped in scenario.incidents
+    ]
+    return [*fleet, *(replace(scenario, weather=w) for w in (*spells, *rates)), *incidents]

@@ -1,0 +1,221 @@
+"""What one seed decides: settings, fleet, weather and incidents, as values that can be shrunk."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gradientmail.config import RunSettings
+from gradientmail.simulation.loop import rng_of
+from gradientmail.simulation.process import ClockError
+from gradientmail.simulation.weather import Fault, Spell, Weather
+
+OUTAGE_S = 600.0
+RATES = (Fault.REFUSED, Fault.LOST, Fault.LATE, Fault.TWICE, Fault.REPEATED, Fault.SLOW)
+VIEWS = (Fault.STALE, Fault.PAGE)
+
+Role = Literal["closer", "learner"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One process slot of the fleet.
+
+    Attributes:
+        slot: Unique name of the slot.
+        name: What it calls itself: twins share one.
+        joins_s, leaves_s: True time; it leaves in good order.
+        keeps_state: A learner has a state directory.
+        step_s: A learner's inner step.
+    """
+
+    role: Role
+    slot: str
+    name: str
+    joins_s: float = 0.0
+    leaves_s: float = float("inf")
+    clock: ClockError = field(default_factory=ClockError)
+    keeps_state: bool = False
+    step_s: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident:
+    """Something that befalls a slot, or the store (an operator's doing).
+
+    Attributes:
+        seconds: How long it is paused, or until a killed one is started again.
+    """
+
+    at_s: float
+    kind: Literal["kill", "pause", "spoil", "foreign", "forge"]
+    slot: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A world to run.
+
+    Attributes:
+        duration_s: True time after which it ends.
+        calm_s: True time after which nothing more goes wrong; within ``duration_s`` in a scenario
+            that asks for progress.
+    """
+
+    seed: int
+    settings: RunSettings
+    fleet: tuple[Member, ...]
+    weather: Weather
+    incidents: tuple[Incident, ...] = ()
+    duration_s: float
+    calm_s: float = float("inf")
+    retry_deadline_s: float = 120.0
+
+
+def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
+    """Return the world of ``seed``; with ``liveness``, one that becomes calm at last."""
+    rng = rng_of("scenario", seed)
+    settings = _settings(rng)
+    busy_s = rng.uniform(200.0, 900.0)
+    fleet = (*_closers(rng, settings, busy_s), *_learners(rng, settings, busy_s))
+    weather = Weather(
+        rates=_rates(rng),
+        spells=_spells(rng, busy_s, fleet),
+        calm_after_s=busy_s if liveness else float("inf"),
+    )
+    incidents = _incidents(rng, settings, busy_s, fleet)
+    return Scenario(
+        seed=seed,
+        settings=settings,
+        fleet=fleet,
+        weather=weather,
+        incidents=incidents,
+        duration_s=busy_s,
+        calm_s=busy_s if liveness else float("inf"),
+        retry_deadline_s=rng.choice([20.0, 60.0, 120.0]),
+    )
+
+
+def _settings(rng: random.Random) -> RunSettings:
+    fragments = rng.randint(1, 3)
+    poll_s = rng.choice([1.0, 2.0, 4.0])
+    alignment = rng.choice(["overwrite", "blend", "carry", "adaptive"])
+    downlink = rng.choice([None, None, "I8", "I4", "BF16"])
+    sync_every = fragments + rng.randint(0, 4)
+    chosen: dict[str, Any] = {
+        "sync_every": sync_every,
+        "fragments": fragments,
+        "in_flight": rng.randint(1, fragments),
+        "overlap_steps": rng.choice([None, 0, rng.randint(1, sync_every)]),
+        "quorum": rng.randint(1, 3),
+        "grace_s": rng.choice([None, 0.0, 5.0, 30.0]),
+        "max_staleness": rng.randint(0, 2),
+        "alignment": alignment,
+        "mixing": 0.5 if alignment == "blend" else 0.0,
+        "merge": rng.choice(["weighted-mean", "radial-directional-mean"]),
+        "weights": rng.choice(["tokens2-per-step", "tokens", "uniform"]),
+        "uplink": rng.choice(["F32", "F16", "BF16", "F8_E4M3", "I8", "I4", "NF4", "F4"]),
+        "downlink": downlink,
+        "published": "F32" if downlink else rng.choice(["F32", "F32", "BF16", "I8"]),
+        "error_feedback": rng.random() < 0.7,
+        "buffers": rng.choice(["averaged", "local"]),
+        "outer_momentum": rng.choice([0.0, 0.9]),
+        "clip_ratio": rng.choice([None, 1.5, 10.0]),
+        "flush_on_close": rng.random() < 0.5,
+        "poll_s": poll_s,
+        "lease_s": poll_s * rng.uniform(5.0, 12.0),
+        "presence_s": poll_s * rng.uniform(5.0, 15.0),
+        "keep_versions": rng.randint(1, 4),
+    }
+    return RunSettings(**chosen)
+
+
+def _clock(rng: random.Random) -> ClockError:
+    return ClockError(
+        rate=rng.choice([1.0, 1.0, 4.0 ** rng.uniform(-1.0, 1.0)]),
+        origin_s=rng.uniform(0.0, 1e6),
+        wall_s=rng.choice([0.0, rng.uniform(-1e6, 1e6)]),
+    )
+
+
+def _closers(rng: random.Random, settings: RunSettings, busy_s: float) -> list[Member]:
+    found = []
+    for index in range(rng.randint(1, 3)):
+        leaves_s = rng.choice([float("inf"), rng.uniform(0.3, 1.0) * busy_s])
+        found.append(
+            Member(
+                role="closer",
+                slot=f"closer-{index}",
+                name=f"closer-{index}",
+                joins_s=rng.uniform(0.0, settings.lease_s) * (index > 0),
+                leaves_s=leaves_s if index > 0 else float("inf"),
+                clock=_clock(rng),
+            )
+        )
+    return found
+
+
+def _learners(rng: random.Random, settings: RunSettings, busy_s: float) -> list[Member]:
+    found = []
+    twins = rng.random() < 0.3
+    round_s = rng.uniform(5.0, 40.0)
+    for index in range(rng.randint(1, 5)):
+        leaves_s = rng.choice([float("inf"), float("inf"), rng.uniform(0.3, 1.0) * busy_s])
+        found.append(
+            Member(
+                role="learner",
+                slot=f"learner-{index}",
+                name=f"learner-{0 if twins and index == 1 else index}",
+                joins_s=rng.choice([0.0, rng.uniform(0.0, 0.5) * busy_s]) * (index > 0),
+                leaves_s=leaves_s if index > 0 else float("inf"),
+                clock=_clock(rng),
+                keeps_state=rng.random() < 0.5,
+                step_s=round_s / settings.sync_every * 4.0 ** rng.uniform(-0.5, 0.5),
+            )
+        )
+    return found
+
+
+def _rates(rng: random.Random) -> dict[Fault, float]:
+    severity = rng.choice([0.0, 0.003, 0.01, 0.03])
+    rates = {fault: severity * rng.uniform(0.2, 1.0) for fault in RATES if rng.random() < 0.7}
+    views = rng.choice([0.0, 0.02, 0.2])
+    return rates | {fault: views * rng.uniform(0.2, 1.0) for fault in VIEWS}
+
+
+def _spells(rng: random.Random, busy_s: float, fleet: tuple[Member, ...]) -> tuple[Spell, ...]:
+    lengths_s = {Fault.STORM: 120.0, Fault.FULL: 150.0, Fault.OUTAGE: OUTAGE_S}
+    spells = []
+    for fault, longest_s in lengths_s.items():
+        if rng.random() < 0.25:
+            start_s = rng.uniform(0.0, busy_s)
+            length_s = longest_s if fault is Fault.OUTAGE else rng.uniform(10.0, longest_s)
+            whom = rng.choice(["", rng.choice(fleet).slot])
+            spells.append(
+                Spell(fault=fault, start_s=start_s, end_s=start_s + length_s, process=whom)
+            )
+    return tuple(spells)
+
+
+def _incidents(
+    rng: random.Random, settings: RunSettings, busy_s: float, fleet: tuple[Member, ...]
+) -> tuple[Incident, ...]:
+    found = []
+    for member in fleet:
+        for _ in range(rng.choice([0, 0, 1, 2, 5])):
+            kind: Any = rng.choice(["kill", "kill", "pause", "spoil"])
+            sign_s = rng.choice([settings.lease_s, settings.presence_s])
+            pause_s = sign_s * rng.uniform(0.2, 4.0)
+            again_s = rng.choice([0.0, rng.uniform(0.0, 120.0)])
+            found.append(
+                Incident(
+                    at_s=rng.uniform(0.0, busy_s),
+                    kind=kind,
+                    slot=member.slot,
+                    seconds=pause_s if kind == "pause" else again_s,
+                )
+            )
+    for _ in range(rng.choice([0, 0, 5, 20])):
+        operator: Any = rng.choice(["foreign", "forge"])
+        found.append(Incident(at_s=rng.uniform(0.0, busy_s), kind=operator))
+    return tuple(sorted(found, key=lambda one: one.at_s))
