@@ -25,7 +25,8 @@ class Look:
         committed: Whether the round's version exists already.
         accepted: Learners with an accepted contribution.
         rejected: Learners with a rejected contribution; they count as heard.
-        live: Learners that are live.
+        live: Learners that are live: those that a round waits for. One that was never seen is
+            not among them, so look at presences before the first look at a round.
     """
 
     now: float
@@ -40,7 +41,7 @@ class Wait:
     """Look again by ``until`` (seconds, the closer's clock); None: at the next poll.
 
     Attributes:
-        calling: The grace window is open: learners should post what they have.
+        calling: The grace window is running out: learners should post what they have.
     """
 
     until: float | None = None
@@ -68,7 +69,8 @@ class Closing:
 
     Attributes:
         quorum: Accepted contributions that open the grace window, at least 1.
-        grace_s: Seconds to keep collecting after that; None: until every live learner is heard.
+        grace_s: Seconds to keep collecting after that, while slow learners are called; None:
+            until every live learner is heard, and nobody is called.
         timeout_s: Seconds below quorum, with every live learner heard, before closing anyway.
         quorum_at: Instant the quorum was met; None before.
         heard_at: Instant at which every live learner had been heard; None before.

@@ -13,7 +13,8 @@ import xxhash
 
 from gradientmail.errors import FormatVersionError, RecordError
 
-MAX_RECORD_BYTES: Final = 4 << 20
+MAX_RECORD_BYTES: Final = 32 << 20
+"""Room for the manifest of a model of a hundred thousand tensors; all other records are small."""
 
 _MAX_REASON: Final = 300
 """Characters of a foreign object that may reach a reason: reasons are recorded themselves."""

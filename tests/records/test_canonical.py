@@ -286,7 +286,7 @@ def test_a_field_that_a_newer_gradientmail_added_is_ignored() -> None:
         (COMMIT, {"norm": float("nan")}),
         (COMMIT, {"norm": -1.0}),
         (COMMIT, {"closer": "no name"}),
-        (COMMIT, {"rejected": GOLDEN["commit"][0].rejected * 100_000}),  # type: ignore[attr-defined]
+        (COMMIT, {"rejected": GOLDEN["commit"][0].rejected * 500_000}),  # type: ignore[attr-defined]
         (CONTRIBUTION, {"norms": (float("inf"),)}),
         (CONTRIBUTION, {"steps": 0}),
     ],

@@ -1,5 +1,7 @@
 """A round closed chunk by chunk is the round closed at once, whatever the chunks."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -92,6 +94,25 @@ def test_equal_arguments_give_equal_bits_and_are_left_as_they_were() -> None:
     assert torch.equal(first.state.sections[PARAMS], second.state.sections[PARAMS])
     assert torch.equal(state.sections[PARAMS], contributions[2].delta)
     assert all(torch.equal(one.delta, old) for one, old in zip(contributions, before, strict=True))
+
+
+@pytest.mark.parametrize("merge", [WeightedMean(), RadialDirectionalMean()])
+def test_the_length_of_a_chunk_leaves_no_trace(
+    merge: Merge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it can be tuned, and ``verify`` still finds the same bits."""
+    rule = Aggregator(merge=merge, weights="tokens", outer=DILOCO, clip_ratio=1.0)
+    contributions = random_contributions(seed=3)
+    state = FragmentState(layout=BIG, version=0, sections={PARAMS: torch.zeros(BIG.numel)})
+    usual = rule.close_round(state, contributions)
+
+    def by_tiles(start: int, stop: int) -> Iterator[tuple[int, int]]:
+        return ((low, low + TILE) for low in range(start, stop, TILE))
+
+    monkeypatch.setattr("gradientmail.algorithms.aggregator.chunks", by_tiles)
+    small = rule.close_round(state, contributions)
+    assert small.outcome == usual.outcome
+    assert all(torch.equal(small.state.sections[k], v) for k, v in usual.state.sections.items())
 
 
 def test_contributions_are_summed_in_the_order_given() -> None:
