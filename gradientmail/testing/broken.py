@@ -1,6 +1,5 @@
 """Stores that break one promise each, to prove that the conformance suite sees it."""
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from gradientmail.errors import PayloadError, StoreUnavailableError
 from gradientmail.store.base import Created, Entry, Fetched
 from gradientmail.store.memory import MemoryStore
 from gradientmail.testing import stores
+from gradientmail.testing.clock import turn
 from gradientmail.testing.stores import Promise
 
 FIRST_PART_BYTES = 16 << 20
@@ -28,7 +28,7 @@ class CreateLooksThenWrites(MemoryStore):
     async def create(self, key: str, data: bytes) -> Created:
         if await self.read(key) is not None:
             return Created.EXISTS
-        await asyncio.sleep(0)  # noqa: TID251 - the moment
+        await turn()
         await self.put(key, [data])
         return Created.CREATED
 
@@ -39,7 +39,7 @@ class CreateWritesInPieces(MemoryStore):
     async def create(self, key: str, data: bytes) -> Created:
         outcome = await super().create(key, data[: len(data) // 2])
         if outcome is Created.CREATED:
-            await asyncio.sleep(0)  # noqa: TID251
+            await turn()
             await self.put(key, [data])
         return outcome
 

@@ -1,4 +1,4 @@
-"""``python -m gradientmail.testing.moto_server PORT BUCKET``: moto's S3, one request at a time.
+"""``python moto_server.py PORT BUCKET``: moto's S3, one request at a time.
 
 As it comes, moto looks and then writes, so that about one of 600 races for a key has two winners.
 """

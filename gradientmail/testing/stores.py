@@ -21,6 +21,7 @@ import xxhash
 
 from gradientmail.errors import PayloadError, StoreUnavailableError
 from gradientmail.store.base import Created, Store
+from gradientmail.testing.clock import turn
 
 Promise = Callable[[Store, Path], Awaitable[None]]
 
@@ -66,6 +67,7 @@ async def _keys(store: Store, prefix: str, after: str = "") -> list[str]:
 
 @_promise
 async def create_keeps_the_first_object(store: Store, _: Path) -> None:
+    """A commit that stands is never replaced."""
     assert await store.create("a", b"first") is Created.CREATED
     assert await store.create("a", b"second, longer") is Created.EXISTS
     assert await store.read("a") == b"first"
@@ -73,6 +75,7 @@ async def create_keeps_the_first_object(store: Store, _: Path) -> None:
 
 @_promise
 async def create_has_one_winner_among_racers(store: Store, _: Path) -> None:
+    """Of several closers one closes a round, and its record is there."""
     bodies = [bytes([number]) * 100 for number in range(RACERS)]
     racers = [store.create("race/a", body) for body in bodies]
     outcomes = await asyncio.gather(*racers, return_exceptions=True)
@@ -89,17 +92,19 @@ async def create_has_one_winner_among_racers(store: Store, _: Path) -> None:
 
 @_promise
 async def create_shows_the_whole_object_or_none(store: Store, _: Path) -> None:
+    """Who reads a record while it is written reads none of it."""
     body = bytes(1 << 20)
     creating = asyncio.create_task(store.create("a", body))
     while not creating.done():
         assert await store.read("a") in (None, body)
-        await asyncio.sleep(0)  # noqa: TID251 - a turn, not a time
+        await turn()
     assert await creating is Created.CREATED
     assert await store.read("a") == body
 
 
 @_promise
 async def an_empty_object_is_an_object(store: Store, scratch: Path) -> None:
+    """A key that holds nothing is still taken."""
     assert await store.create("a", b"") is Created.CREATED
     assert await store.create("a", b"x") is Created.EXISTS
     await store.put("b", [])
@@ -114,6 +119,7 @@ async def an_empty_object_is_an_object(store: Store, scratch: Path) -> None:
 
 @_promise
 async def a_bad_key_is_refused_before_anything_happens(store: Store, scratch: Path) -> None:
+    """No key climbs out of the run's prefix."""
     for key in ("", "/a", "a/", "a//b", "../a", "a/../b", "a/.", "a b", "\xe4", "a/.b", "x" * 513):
         for attempt in (
             partial(store.create, key, b""),
@@ -129,6 +135,7 @@ async def a_bad_key_is_refused_before_anything_happens(store: Store, scratch: Pa
 
 @_promise
 async def a_key_may_use_all_that_keys_may(store: Store, _: Path) -> None:
+    """Case, dots and dashes count; length and depth do not."""
     keys = [
         "A-Z/a_z/0.9",
         "deep/" + "d/" * 40 + "x",
@@ -147,6 +154,7 @@ async def a_key_may_use_all_that_keys_may(store: Store, _: Path) -> None:
 
 @_promise
 async def put_overwrites_and_changes_the_tag(store: Store, _: Path) -> None:
+    """A beat is noticed by its tag, even when its length stays."""
     tags = set()
     for body in (b"one", b"two", b"three"):
         await store.put("a", [body])
@@ -159,6 +167,7 @@ async def put_overwrites_and_changes_the_tag(store: Store, _: Path) -> None:
 
 @_promise
 async def put_joins_buffers_of_any_kind(store: Store, _: Path) -> None:
+    """Tensors go up as they lie in memory."""
     numbers = array.array("f", [1.0, 2.0])
     await store.put("a", [b"ab", memoryview(b""), memoryview(numbers), memoryview(b"xyz")[1:]])
     assert await store.read("a") == b"ab" + numbers.tobytes() + b"yz"
@@ -166,6 +175,7 @@ async def put_joins_buffers_of_any_kind(store: Store, _: Path) -> None:
 
 @_promise
 async def a_large_object_comes_back_whole(store: Store, scratch: Path) -> None:
+    """Multipart uploads and downloads lose, double and swap nothing."""
     body = _noise(LARGE_BYTES)
     view = memoryview(body)
     await store.put("large", [view[:7], view[7 : 20 << 20], view[20 << 20 :]])
@@ -189,6 +199,7 @@ def _noise(size_bytes: int) -> bytes:
 
 @_promise
 async def read_cuts_a_range_at_the_end(store: Store, _: Path) -> None:
+    """A header is read by its range, before its size is known."""
     await store.create("a", b"0123456789")
     for start, end in ((0, 4), (2, 5), (9, 10), (7, 100), (0, 100), (10, 11), (50, 60), (3, 3)):
         assert await store.read("a", start, end) == b"0123456789"[start:end]
@@ -198,6 +209,7 @@ async def read_cuts_a_range_at_the_end(store: Store, _: Path) -> None:
 
 @_promise
 async def what_is_missing_is_none(store: Store, scratch: Path) -> None:
+    """Absence is an answer, and not an error."""
     await store.create("there/a", b"x")
     for key in ("missing", "there", "there/b", "there/a/b"):
         assert await store.read(key) is None
@@ -209,6 +221,7 @@ async def what_is_missing_is_none(store: Store, scratch: Path) -> None:
 
 @_promise
 async def fetch_digests_what_it_writes(store: Store, scratch: Path) -> None:
+    """Integrity is judged without reading the file again."""
     (scratch / "out").write_bytes(b"something older and longer")
     await store.create("a", b"0123456789")
     fetched = await store.fetch("a", scratch / "out", limit_bytes=10)
@@ -220,6 +233,7 @@ async def fetch_digests_what_it_writes(store: Store, scratch: Path) -> None:
 
 @_promise
 async def fetch_refuses_what_is_too_large(store: Store, scratch: Path) -> None:
+    """No one's object fills another's disk."""
     await store.create("a", b"0123456789")
     with pytest.raises(PayloadError, match="larger"):
         await store.fetch("a", scratch / "out", limit_bytes=9)
@@ -231,6 +245,7 @@ async def fetch_refuses_what_is_too_large(store: Store, scratch: Path) -> None:
 
 @_promise
 async def list_is_in_byte_order_and_after_is_exclusive(store: Store, _: Path) -> None:
+    """A reader goes on where it stopped."""
     for key in ("r/2", "r/10", "r/1", "s/1", "r-x", "r.y", "r/1-a/z", "R"):
         await store.create(key, b"")
     assert await _keys(store, "r/") == ["r/1", "r/1-a/z", "r/10", "r/2"]
@@ -243,6 +258,7 @@ async def list_is_in_byte_order_and_after_is_exclusive(store: Store, _: Path) ->
 
 @_promise
 async def list_takes_any_prefix(store: Store, _: Path) -> None:
+    """A prefix is a string; SeaweedFS and obstore think of directories."""
     for key in ("r/2", "r/10", "r/1", "s/1", "r-x", "r.y"):
         await store.create(key, b"")
     assert await _keys(store, "r") == ["r-x", "r.y", "r/1", "r/10", "r/2"]
@@ -255,6 +271,7 @@ async def list_takes_any_prefix(store: Store, _: Path) -> None:
 
 @_promise
 async def list_misses_no_page(store: Store, _: Path) -> None:
+    """S3 lists a thousand keys at a time."""
     keys = [f"many/{number:06d}" for number in range(PAGED_KEYS)]
     for first in range(0, PAGED_KEYS, 50):
         await asyncio.gather(*(store.put(key, [b"x"]) for key in keys[first : first + 50]))
@@ -266,6 +283,7 @@ async def list_misses_no_page(store: Store, _: Path) -> None:
 
 @_promise
 async def delete_is_seen_and_may_be_repeated(store: Store, _: Path) -> None:
+    """Two sweepers, or one that was killed, do no harm."""
     for key in ("d/a", "d/b", "d/c"):
         await store.create(key, b"x")
     await store.delete(["d/a", "missing", "d/b"])
