@@ -1,29 +1,24 @@
 """A store in this process's memory: the reference every other store is compared with."""
 
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-import xxhash
 
 from gradientmail.store.base import Created, Entry, Fetched, Store, check_key
 from gradientmail.store.streams import sink_to
 
 
 class MemoryStore(Store):
-    """A dict. Safe among the tasks and threads of one process."""
+    """A dict; safe within one event loop, because no operation awaits."""
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
-        self._creating = threading.Lock()
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
-        with self._creating:
-            if check_key(key) in self._objects:
-                return Created.EXISTS
-            self._objects[key] = bytes(data)
-            return Created.CREATED
+        if check_key(key) in self._objects:
+            return Created.EXISTS
+        self._objects[key] = bytes(data)
+        return Created.CREATED
 
     async def put(self, key: str, buffers: Sequence[bytes | memoryview]) -> None:
         """See ``Store.put``."""
@@ -45,9 +40,9 @@ class MemoryStore(Store):
 
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
         """See ``Store.list``."""
-        objects = self._objects.copy()
-        keys = sorted(k for k in objects if k.startswith(prefix) and k > after)
-        return [Entry(k, len(objects[k]), xxhash.xxh3_128_hexdigest(objects[k])) for k in keys]
+        keys = sorted(key for key in self._objects if key.startswith(prefix) and key > after)
+        found = [(key, self._objects[key]) for key in keys]
+        return [Entry(key, len(data), f"{hash(data):x}") for key, data in found]
 
     async def delete(self, keys: Iterable[str]) -> None:
         """See ``Store.delete``."""
