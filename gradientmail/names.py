@@ -6,9 +6,8 @@ import socket
 from pathlib import Path
 
 from gradientmail.clock import fresh_nonce
+from gradientmail.config import NAME_PATTERN
 from gradientmail.errors import SettingsError
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def default_name(role: str, rng: random.Random) -> str:
@@ -30,7 +29,7 @@ def require_name(name: str) -> str:
     Raises:
         SettingsError: it does not fit in a key.
     """
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(NAME_PATTERN, name):
         raise SettingsError(
             f"name {name!r}: use 1 to 64 letters, digits, '-' and '_', beginning with one of the "
             "first two"
