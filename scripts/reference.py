@@ -9,6 +9,7 @@ status is 1 when there are any.
 """
 
 import inspect
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +23,16 @@ import typer
 from gradientmail.algorithms.presets import PRESETS
 from gradientmail.cli.exits import CODES, UNEXPECTED
 from gradientmail.cli.main import app
+from gradientmail.closer.fragment import MAX_REJECTIONS
+from gradientmail.codecs.blocks import LIMIT
+from gradientmail.codecs.layout import ALIGN, CHUNK, TILE
+from gradientmail.codecs.payload import METADATA_LIMIT_BYTES
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import NodeSettings, RunSettings
+from gradientmail.mailbox import HINT_LIMIT_BYTES
+from gradientmail.protocol.judging import MAX_NORM
 from gradientmail.records import fields
+from gradientmail.records.canonical import MAX_RECORD_BYTES
 from gradientmail.records.commit import Participant, Rejection, RoundRecord
 from gradientmail.records.contribution import ContributionRecord
 from gradientmail.records.control import Boundary, Stop
@@ -39,6 +47,7 @@ from gradientmail.records.manifest import (
     TensorSpec,
 )
 from gradientmail.records.presence import Presence
+from gradientmail.store.buckets import PART_BYTES
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARKED = re.compile(r"<!-- generated: (?P<name>[^ ]+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
@@ -213,6 +222,23 @@ def codecs() -> str:
     return table(["codec", "bytes per number", "numbers per scale", "entries"], rows)
 
 
+def limits() -> str:
+    facts = {
+        "bytes of a record": MAX_RECORD_BYTES,
+        "bytes of a head, beat or presence that are read": HINT_LIMIT_BYTES,
+        "bytes of a payload's metadata": METADATA_LIMIT_BYTES,
+        "magnitude of a number that is sent": f"2^{math.log2(LIMIT):.0f}",
+        "norm of one tensor of a contribution": f"{MAX_NORM:.0e}",
+        "rejections named in one commit": MAX_REJECTIONS,
+        "numbers that share a scale base (a tile)": TILE,
+        "a tensor starts at a multiple of so many numbers": ALIGN,
+        "numbers worked on at a time": CHUNK,
+        "bytes of one part of a multipart upload": PART_BYTES,
+    }
+    values = ((what, f"{v:,}" if isinstance(v, int) else v) for what, v in facts.items())
+    return table(["what", "limit or size"], values)
+
+
 def exit_codes() -> str:
     rows = [["0", "", "Done."], [str(UNEXPECTED), "any other", "Not foreseen: report it."]]
     for kind, code in CODES.items():
@@ -253,6 +279,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "node-settings": lambda: settings(NodeSettings),
     "presets": presets,
     "codecs": codecs,
+    "limits": limits,
     "exit-codes": exit_codes,
     "commands": commands,
     **{kind.__name__: (lambda kind=kind: record(kind)) for kind in RECORDS},
