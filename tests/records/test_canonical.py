@@ -274,6 +274,12 @@ def test_a_field_that_a_newer_gradientmail_added_is_ignored() -> None:
     assert decode(Manifest, KEY, newer) == MANIFEST
 
 
+def test_a_setting_that_an_older_gradientmail_did_not_know_has_its_default() -> None:
+    settings = msgspec.to_builtins(MANIFEST.settings)
+    del settings["retain"]
+    assert decode(Manifest, KEY, changed(MANIFEST, settings=settings)) == MANIFEST
+
+
 # -- nothing unreadable is written ----------------------------------------------------------
 
 

@@ -45,9 +45,9 @@ def test_what_is_built_is_parsed_back_and_is_a_key_of_any_store(
         payload = check_key(keys.payload(fragment, version, nonce, role))
         assert keys.parse_payload(payload) == (fragment, version)
     assert keys.parse_term(check_key(keys.term(version))) == version
+    assert keys.parse_commit(check_key(keys.commit(fragment, version))) == version
     assert keys.parse_boundary(check_key(keys.boundary(fragment, version))) == version
     assert keys.parse_learner(check_key(keys.learner(name))) == name
-    check_key(keys.commit(fragment, version))
     check_key(keys.beat(version))
 
 
@@ -58,6 +58,7 @@ def test_every_object_lies_under_the_prefix_it_is_listed_by(
     assert keys.mail(fragment, version, name, nonce).startswith(keys.mail_of(fragment))
     assert keys.payload(fragment, version, nonce, "params").startswith(keys.payloads_of(fragment))
     assert keys.boundary(fragment, version).startswith(keys.boundaries_of(fragment))
+    assert keys.commit(fragment, version).startswith(keys.commits_of(fragment))
     assert keys.term(version).startswith(keys.TERMS)
     assert keys.learner(name).startswith(keys.LEARNERS)
 
@@ -109,6 +110,8 @@ ARABIC_SEVEN = "\u0667"
         (keys.parse_term, "terms/7.json"),
         (keys.parse_term, f"terms/000000000{ARABIC_SEVEN}.json"),
         (keys.parse_term, "terms/0000000007.json.bak"),
+        (keys.parse_commit, "commits/0000/"),
+        (keys.parse_commit, keys.boundary(0, 7)),
         (keys.parse_boundary, "swept/0000/"),
         (keys.parse_boundary, keys.commit(0, 7)),
         (keys.parse_learner, "learners/"),
