@@ -39,7 +39,7 @@ def aggregate(
     Contributions are taken in the order given. Blocks for as long as it takes.
 
     Raises:
-        NonFiniteError: the merged pseudo-gradient is not finite.
+        PayloadError: the version is not finite, or too large for its codec.
         StoreFullError: the spool's disk is full.
     """
     formats = roles(algorithm, layout.numel)

@@ -17,7 +17,7 @@ class Collected:
 
     Attributes:
         accepted: At most one contribution for each learner and base, in a fixed order.
-        rejected: What did not count.
+        rejected: What was judged in this round and does not count.
         quorum_s: Seconds from the first look to the quorum; None when it was not met.
     """
 
@@ -42,6 +42,7 @@ class Collecting:
     judged: Round
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[Verdict | None]] = field(default_factory=dict)
+    _rejected: list[Rejected] = field(default_factory=list)
     _foreign: set[str] = field(default_factory=set)
 
     async def run(self, closing: Closing) -> Collected | None:
@@ -79,8 +80,17 @@ class Collecting:
                 judging = self.intake.judge(self.judged, parsed, entry)
                 self._tasks[entry.key] = asyncio.create_task(judging)
         self._take_in()
+        return self._seen(committed=committed)
+
+    def _seen(self, *, committed: bool) -> Look:
+        """Return what the verdicts amount to. A rejection answers for its own round only."""
+        base = keys.mail_before(self.judged.fragment, self.judged.version - 1)
         accepted = {v.record.learner for v in self.verdicts.values() if isinstance(v, Accepted)}
-        rejected = {v.learner for v in self.verdicts.values() if isinstance(v, Rejected)}
+        rejected = {
+            v.learner
+            for v in self.verdicts.values()
+            if isinstance(v, Rejected) and v.key.startswith(base)
+        }
         return Look(
             now=self.desk.clock.now(),
             committed=committed,
@@ -96,6 +106,7 @@ class Collecting:
                 continue
             self.verdicts[key] = verdict
             if isinstance(verdict, Rejected):
+                self._rejected.append(verdict)
                 extra = {"fragment": self.judged.fragment, "learner": verdict.learner}
                 self.desk.log.warning("rejected %s: %s", key, verdict.reason, extra=extra)
 
@@ -117,7 +128,7 @@ class Collecting:
         ]
         return Collected(
             accepted=_one_each(accepted),
-            rejected=tuple(v for v in self.verdicts.values() if isinstance(v, Rejected)),
+            rejected=tuple(self._rejected),
             quorum_s=quorum_s,
         )
 
@@ -143,7 +154,5 @@ def carried_over(verdicts: Mapping[str, Verdict], judged: Round) -> dict[str, Ve
     return {
         key: verdict
         for key, verdict in verdicts.items()
-        if isinstance(verdict, Accepted)
-        and (parsed := keys.parse_mail(key)) is not None
-        and judged.reads(parsed)
+        if (parsed := keys.parse_mail(key)) is not None and judged.reads(parsed)
     }

@@ -1,6 +1,7 @@
 """The rounds of one fragment: collect, aggregate, upload, commit; or adopt another's commit."""
 
 import asyncio
+import dataclasses
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,8 +12,8 @@ from gradientmail.clock import fresh_nonce
 from gradientmail.closer.aggregation import OUTER, Files, aggregate, roles
 from gradientmail.closer.collecting import Collected, Collecting, carried_over
 from gradientmail.closer.desk import Desk
-from gradientmail.closer.intake import Accepted, Intake, Verdict
-from gradientmail.errors import RecordError
+from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
+from gradientmail.errors import PayloadError, RecordError
 from gradientmail.protocol.closing import Closing
 from gradientmail.protocol.judging import Round
 from gradientmail.records import keys
@@ -115,11 +116,13 @@ class FragmentCloser:
     async def _close(self, collected: Collected) -> Version | None:
         """Commit; None: another closer was first."""
         began, nonce = self._desk.clock.now(), fresh_nonce(self._desk.rng)
-        if collected.accepted:
-            outcome, refs = await self._aggregate(collected.accepted, nonce)
-            record = _filled(self._empty_record(nonce), collected.accepted, outcome, refs)
-        else:
-            record = self._empty_record(nonce)
+        record = self._empty_record(nonce)
+        try:
+            if collected.accepted:
+                outcome, refs = await self._aggregate(collected.accepted, nonce)
+                record = _filled(record, collected.accepted, outcome, refs)
+        except PayloadError as exc:
+            collected = _without_accepted(collected, f"it would give a version of which {exc}")
         record = replace(
             record,
             rejected=tuple(
@@ -201,13 +204,7 @@ class FragmentCloser:
         return _committed(version, fragment, number)
 
     def _advance(self, following: Version, verdicts: Mapping[str, Verdict]) -> None:
-        """Go on from ``following``; drop the files that only the version before needed."""
-        before = {self.present.params.key}
-        before |= {ref.key for ref in (self.present.outer, self.present.update) if ref}
-        after = {following.params.key} | ({following.outer.key} if following.outer else set())
-        self._desk.spool.drop(*(before - after))
-        if following.update:
-            self._desk.spool.drop(following.update.key)
+        """Go on from ``following``; keep the files that its next round may need."""
         self.present = following
         self._anchors[following.number] = following.digest
         self._anchors = {
@@ -217,10 +214,12 @@ class FragmentCloser:
         }
         self._verdicts = {
             key: verdict
-            for key, verdict in verdicts.items()
+            for key, verdict in {**verdicts, **_rejections(following.record)}.items()
             if (parsed := keys.parse_mail(key)) and parsed.base in self._anchors
         }
-        self._desk.spool.drop(*(verdicts.keys() - self._verdicts.keys()))
+        payloads = [ref.key for ref in (following.params, following.outer) if ref]
+        own = keys.mail_of(following.fragment), keys.payloads_of(following.fragment)
+        self._desk.spool.keep_only([*payloads, *self._verdicts], under=own)
 
 
 def _filled(
@@ -265,6 +264,25 @@ def _participant(one: Accepted, weight: float, norm: float, clip: float) -> Part
         key=one.key,
         digest=one.digest,
     )
+
+
+def _without_accepted(collected: Collected, reason: str) -> Collected:
+    """Return a round in which nothing counts, because all of it together cannot be used."""
+    rejected = [
+        Rejected(key=one.key, learner=one.record.learner, reason=reason)
+        for one in collected.accepted
+    ]
+    return dataclasses.replace(collected, accepted=(), rejected=(*collected.rejected, *rejected))
+
+
+def _rejections(record: RoundRecord | None) -> dict[str, Verdict]:
+    """Return what a commit rejected: judged once, by whichever closer."""
+    named = record.rejected if record else ()
+    return {
+        one.key: Rejected(key=one.key, learner=parsed.learner, reason=one.reason)
+        for one in named
+        if (parsed := keys.parse_mail(one.key))
+    }
 
 
 def _mean_step_s(accepted: Sequence[Accepted]) -> float | None:

@@ -1,15 +1,21 @@
 """The spool: local files of the payloads a closer works on, each fetched and checked once."""
 
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradientmail.errors import RecordError
+import xxhash
+
+from gradientmail.errors import PayloadError, RecordError
 from gradientmail.records.manifest import PayloadRef
 from gradientmail.store.base import Fetched, Store
 
 Offload = Callable[..., Awaitable[Any]]
 """Runs a long function off the event loop: ``asyncio.to_thread``, or inline in a simulation."""
+
+
+_HASH_STEP_BYTES = 1 << 20
 
 
 class Spool:
@@ -18,6 +24,7 @@ class Spool:
     def __init__(self, directory: Path, store: Store) -> None:
         self._directory = directory
         self._store = store
+        self._attempts = itertools.count()
         directory.mkdir(parents=True, exist_ok=True)
 
     def path(self, key: str) -> Path:
@@ -26,7 +33,11 @@ class Spool:
 
     async def fetch(self, key: str, *, limit_bytes: int) -> Fetched | None:
         """Bring an object in; None when there is none. Its digest is for the caller to judge."""
-        return await self._store.fetch(key, self.path(key), limit_bytes=limit_bytes)
+        part = self._part(key)
+        fetched = await self._store.fetch(key, part, limit_bytes=limit_bytes)
+        if fetched is not None:
+            part.rename(self.path(key))
+        return fetched
 
     async def payload(self, ref: PayloadRef) -> Path:
         """Return the file of a committed payload, fetched unless it is here already.
@@ -37,8 +48,11 @@ class Spool:
         path = self.path(ref.key)
         if path.exists():
             return path
-        part = path.with_suffix(".part")
-        fetched = await self._store.fetch(ref.key, part, limit_bytes=ref.size_bytes)
+        part = self._part(ref.key)
+        try:
+            fetched = await self._store.fetch(ref.key, part, limit_bytes=ref.size_bytes)
+        except PayloadError as exc:
+            raise RecordError(ref.key, f"a committed payload has grown: {exc}") from exc
         if fetched is None:
             raise RecordError(ref.key, "a committed payload is missing from the store")
         if (fetched.size_bytes, fetched.digest) != (ref.size_bytes, ref.digest):
@@ -50,7 +64,25 @@ class Spool:
         for key in keys:
             self.path(key).unlink(missing_ok=True)
 
-    def clear(self) -> None:
-        """Forget everything: what a predecessor left here may be torn."""
+    def keep_only(self, keep: Iterable[str], *, under: Sequence[str]) -> None:
+        """Forget every object under these prefixes but ``keep``, and what never became one."""
+        kept = {self.path(key) for key in keep}
+        prefixes = tuple(self.path(prefix).name for prefix in under)
         for path in self._directory.iterdir():
-            path.unlink()
+            if path.name.startswith(prefixes) and path not in kept:
+                path.unlink(missing_ok=True)
+
+    def _part(self, key: str) -> Path:
+        """Return where to fetch to: no attempt that was given up can spoil the next one."""
+        return self.path(f"{key}.{next(self._attempts)}.part")
+
+
+def file_digest(path: Path, start: int = 0) -> str:
+    """Return the digest of a file's bytes from ``start`` on, as records write it."""
+    state = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(_HASH_STEP_BYTES))
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        while count := file.readinto(buffer):
+            state.update(buffer[:count])
+    return f"xxh3_128:{state.hexdigest()}"

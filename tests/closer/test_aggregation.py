@@ -1,0 +1,49 @@
+"""Files in, files out: by chunks, and with an error that says what to do when there is no room."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradientmail.algorithm import algorithm_of
+from gradientmail.closer.aggregation import Files, aggregate, roles
+from gradientmail.closer.intake import Accepted
+from gradientmail.config import RunSettings
+from gradientmail.errors import StoreFullError
+from tests.closer.bench import make_bench
+
+
+def test_a_version_has_the_files_its_settings_call_for() -> None:
+    def names(**settings: Any) -> dict[str, set[str]]:
+        algorithm = algorithm_of(RunSettings(**settings))
+        return {role: set(form.sections) for role, form in roles(algorithm, 4096).items()}
+
+    assert names() == {"params": {"params"}, "outer": {"momentum"}}
+    assert names(outer_momentum=0.0, outer_nesterov=False) == {"params": {"params"}}
+    assert names(downlink="I8") == {
+        "params": {"params"},
+        "outer": {"momentum", "master"},
+        "update": {"update"},
+    }
+    assert names(published="BF16")["outer"] == {"momentum", "master"}
+
+
+async def test_no_room_in_the_spool_is_said_and_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = await make_bench(tmp_path)
+    layout, accepted = bench.run.layouts[0], list[Accepted]()
+    desk = bench.desk()
+    present = Files(params=await desk.spool.payload(bench.run.origin(0).params))
+    target = {role: tmp_path / role for role in roles(bench.run.algorithm, layout.numel)}
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StoreFullError, match=f"{tmp_path}.*free some space"):
+        aggregate(bench.run.algorithm, layout, accepted, present, target)
+    monkeypatch.undo()
+    aggregate(bench.run.algorithm, layout, accepted, present, target)

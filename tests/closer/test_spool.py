@@ -1,0 +1,89 @@
+"""Local files: whole or not there, and only what is needed."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gradientmail.closer.spool import Spool
+from gradientmail.errors import PayloadError, RecordError
+from gradientmail.records.canonical import digest_of
+from gradientmail.records.manifest import PayloadRef
+from gradientmail.store.base import Fetched
+from gradientmail.store.memory import MemoryStore
+
+BODY = b"0123456789"
+
+
+async def spool_of(tmp_path: Path, **objects: bytes) -> Spool:
+    store = MemoryStore()
+    for key, data in objects.items():
+        await store.put(key, [data])
+    return Spool(tmp_path / "spool", store)
+
+
+def names(spool: Spool) -> set[str]:
+    return {path.name for path in spool.path("a").parent.iterdir()}
+
+
+async def test_an_object_is_brought_in_whole(tmp_path: Path) -> None:
+    spool = await spool_of(tmp_path, a=BODY)
+    fetched = await spool.fetch("a", limit_bytes=10)
+    assert fetched is not None
+    assert fetched.digest == digest_of(BODY)
+    assert spool.path("a").read_bytes() == BODY
+    assert await spool.fetch("missing", limit_bytes=10) is None
+    assert names(spool) == {"a"}
+
+
+async def test_what_is_too_large_leaves_nothing(tmp_path: Path) -> None:
+    spool = await spool_of(tmp_path, a=BODY)
+    with pytest.raises(PayloadError):
+        await spool.fetch("a", limit_bytes=9)
+    assert names(spool) == set()
+
+
+async def test_an_attempt_that_was_given_up_cannot_spoil_the_next(tmp_path: Path) -> None:
+    """A thread that copies goes on after its task was cancelled: it must write elsewhere."""
+    given_up: list[Path] = []
+    begun = asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
+            if not given_up:
+                given_up.append(path)
+                begun.set()
+                await asyncio.Event().wait()
+            return await super().fetch(key, path, limit_bytes=limit_bytes)
+
+    store = Slow()
+    await store.put("a", [BODY])
+    spool = Spool(tmp_path / "spool", store)
+    first = asyncio.create_task(spool.fetch("a", limit_bytes=10))
+    await begun.wait()
+    first.cancel()
+    await spool.fetch("a", limit_bytes=10)
+    given_up[0].write_bytes(b"torn")
+    assert spool.path("a").read_bytes() == BODY
+
+
+async def test_a_payload_is_fetched_once_and_must_be_what_its_record_says(tmp_path: Path) -> None:
+    spool = await spool_of(tmp_path, a=BODY)
+    good = PayloadRef(key="a", size_bytes=10, digest=digest_of(BODY))
+    path = await spool.payload(good)
+    path.write_bytes(b"ours now")
+    assert (await spool.payload(good)).read_bytes() == b"ours now"
+    spool.drop("a")
+    with pytest.raises(RecordError, match="differs from its record's digest"):
+        await spool.payload(PayloadRef(key="a", size_bytes=10, digest=digest_of(b"other")))
+    with pytest.raises(RecordError, match="missing"):
+        await spool.payload(PayloadRef(key="b", size_bytes=10, digest=digest_of(BODY)))
+    assert not spool.path("a").exists()
+
+
+async def test_only_what_is_named_is_kept_and_only_under_the_prefixes(tmp_path: Path) -> None:
+    spool = await spool_of(tmp_path)
+    for key in ("mail/0/a", "mail/0/b", "mail/0/b.3.part", "mail/1/a"):
+        spool.path(key).write_bytes(BODY)
+    spool.keep_only(["mail/0/a"], under=["mail/0/"])
+    assert names(spool) == {"mail_0_a", "mail_1_a"}
