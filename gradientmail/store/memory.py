@@ -1,5 +1,6 @@
 """A store in this process's memory: the reference every other store is compared with."""
 
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -8,17 +9,19 @@ from gradientmail.store.streams import sink_to
 
 
 class MemoryStore(Store):
-    """A dict; safe within one event loop, because no operation awaits."""
+    """A dict. Safe among the tasks and threads of one process."""
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
+        self._creating = threading.Lock()
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
-        if check_key(key) in self._objects:
-            return Created.EXISTS
-        self._objects[key] = bytes(data)
-        return Created.CREATED
+        with self._creating:
+            if check_key(key) in self._objects:
+                return Created.EXISTS
+            self._objects[key] = bytes(data)
+            return Created.CREATED
 
     async def put(self, key: str, buffers: Sequence[bytes | memoryview]) -> None:
         """See ``Store.put``."""
@@ -40,9 +43,9 @@ class MemoryStore(Store):
 
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
         """See ``Store.list``."""
-        keys = sorted(key for key in self._objects if key.startswith(prefix) and key > after)
-        found = [(key, self._objects[key]) for key in keys]
-        return [Entry(key, len(data), f"{hash(data):x}") for key, data in found]
+        objects = self._objects.copy()
+        keys = sorted(k for k in objects if k.startswith(prefix) and k > after)
+        return [Entry(k, len(objects[k]), f"{hash(objects[k]):x}") for k in keys]
 
     async def delete(self, keys: Iterable[str]) -> None:
         """See ``Store.delete``."""
