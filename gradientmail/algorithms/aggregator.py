@@ -1,7 +1,7 @@
 """The aggregator: contributions to one fragment in, the fragment's next version out.
 
-``Closing`` does it chunk by chunk over anything that can be read and written by range, so a closer
-never holds a tensor. ``Aggregator.close_round`` is the same arithmetic over vectors in memory.
+``Aggregation`` does it chunk by chunk over anything that can be read and written by range, so a
+closer never holds a tensor. ``Aggregator.close_round`` is the same over vectors in memory.
 """
 
 import math
@@ -172,13 +172,13 @@ class Aggregator:
             {name: torch.zeros(layout.numel) for name in (PARAMS, *self.outer.sections)}
         )
         counters = [contribution.counters for contribution in contributions]
-        outcome = Closing(self, layout, counters, contributions).run(state, sink)
+        outcome = Aggregation(self, layout, counters, contributions).run(state, sink)
         following = replace(state, version=state.version + 1, sections=sink.vectors)
         return RoundResult(state=following, outcome=outcome)
 
 
 @dataclass
-class Closing:
+class Aggregation:
     """One round's arithmetic. Memory: a few chunks, however large the fragment and the round."""
 
     aggregator: Aggregator

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from gradientmail.algorithm import DELTA, Algorithm
-from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Closing, Outcome
+from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Aggregation, Outcome
 from gradientmail.closer.intake import Accepted
 from gradientmail.codecs.layout import FragmentLayout
 from gradientmail.codecs.payload import PayloadFormat
@@ -65,7 +65,7 @@ def aggregate(
             writer = PayloadWriter(payload_format, file)
             sink.writers.update(dict.fromkeys(payload_format.sections, writer))
         counters = [one.counters for one in accepted]
-        return Closing(algorithm.aggregator, layout, counters, sources).run(state, sink)
+        return Aggregation(algorithm.aggregator, layout, counters, sources).run(state, sink)
 
 
 def roles(algorithm: Algorithm, numel: int) -> dict[str, PayloadFormat]:

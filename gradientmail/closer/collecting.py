@@ -96,8 +96,13 @@ class Collecting:
             committed=committed,
             accepted=accepted,
             rejected=rejected - accepted,
-            live=self.live(),
+            live=self.live() | self._being_judged(),
         )
+
+    def _being_judged(self) -> set[str]:
+        """Return whose mail is being judged: one that posted and left is still to be heard."""
+        parsed = (keys.parse_mail(key) for key in self._tasks)
+        return {key.learner for key in parsed if key is not None}
 
     def _take_in(self) -> None:
         for key in [key for key, task in self._tasks.items() if task.done()]:

@@ -52,7 +52,7 @@ class Exchange:
         self._settings = desk.run.manifest.settings
         self._held: dict[int, Arrival] = {}
         self._arrivals: dict[int, Arrival] = {}
-        self._refusals: list[str] = []
+        self._refusals: list[tuple[str, str]] = []
         self._lock = threading.Lock()
         self._waiting: dict[int, float] = {}
         self._beats = 0
@@ -77,8 +77,8 @@ class Exchange:
         """A commit has spoken of a contribution."""
         self.outbox.forget(key)
 
-    def take(self) -> tuple[list[Arrival], list[str]]:
-        """Return what arrived since the last call, and why drafts were refused."""
+    def take(self) -> tuple[list[Arrival], list[tuple[str, str]]]:
+        """Return what arrived since the last call, and (key, reason) of drafts refused."""
         with self._lock:
             arrivals, refusals = list(self._arrivals.values()), self._refusals
             self._arrivals, self._refusals = {}, []
@@ -86,9 +86,9 @@ class Exchange:
             self._waiting.pop(arrival.version.fragment, None)
         return arrivals, refusals
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, key: str, reason: str) -> None:
         with self._lock:
-            self._refusals.append(reason)
+            self._refusals.append((key, reason))
         self._news()
 
     # -- joining -----------------------------------------------------------------------------

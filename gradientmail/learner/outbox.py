@@ -36,10 +36,10 @@ class Outbox:
     """One learner's contributions on their way. Its methods may be called from another thread.
 
     Args:
-        refused: Called with the reason when a draft cannot be sent at all.
+        refused: Called with key and reason when a draft cannot be sent at all.
     """
 
-    def __init__(self, desk: Desk, *, refused: Callable[[str], None]) -> None:
+    def __init__(self, desk: Desk, *, refused: Callable[[str, str], None]) -> None:
         self.residuals: list[Tensor | None] = [None] * len(desk.run.layouts)
         self._desk, self._run, self._refused = desk, desk.run, refused
         self._loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ class Outbox:
             )
         except PayloadError as exc:
             self._settle(draft.key)
-            self._refused(str(exc))
+            self._refused(draft.key, str(exc))
             return
         feedback = self._run.manifest.settings.error_feedback
         self.residuals[fragment] = encoded.rest if feedback else None

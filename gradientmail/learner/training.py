@@ -34,8 +34,8 @@ class Wire(Protocol):
 
     progress: Progress
 
-    def take(self) -> tuple[list[Arrival], list[str]]:
-        """Return what arrived since the last call, and why drafts were refused."""
+    def take(self) -> tuple[list[Arrival], list[tuple[str, str]]]:
+        """Return what arrived since the last call, and (key, reason) of drafts refused."""
         ...
 
     def post(self, draft: Draft) -> None:
@@ -148,10 +148,11 @@ class Training:
     def settle(self) -> Decision:
         """Align with what arrived, publish what is due; return ``Hold`` or ``Train``."""
         arrivals, refusals = self._wire.take()
+        for key, reason in refusals:
+            self._take_back(key)
+            self._discard(reason)
         for arrival in arrivals:
             self._align(arrival)
-        for reason in refusals:
-            self._discard(reason)
         while True:
             decision = self.publishing.decide(self.step, self._wire.calling)
             if not isinstance(decision, Publish):
@@ -228,6 +229,13 @@ class Training:
         self._posted += 1
         return True
 
+    def _take_back(self, key: str) -> None:
+        """Forget a draft that could not be sent: it was never posted."""
+        for fragment in self.fragments:
+            posted = [one for one in fragment.posted if one.key != key]
+            self._posted -= len(fragment.posted) - len(posted)
+            fragment.posted = posted
+
     def _discard(self, reason: str) -> None:
         """Go back to the anchors: nothing that was trained since can be used."""
         self._desk.log.error(
@@ -259,7 +267,7 @@ class Training:
         if snapshot is None:
             round_index = self._run.algorithm.schedule.round_of(p, fragment.version.number + 1)
             self.publishing = self.publishing.published(round_index, self.step)
-        dropped = self._resolve(fragment, newest, arrival.history)
+        dropped = self._resolve(fragment, arrival.history)
         rule = self._run.algorithm.alignment
         committed = arrival.params
         anchor = fragment.tensors.rounded(committed)
@@ -286,19 +294,17 @@ class Training:
             return None, (self.step, self.tokens)
         return fragment.anchor, (self.publishing.anchored_at[p], fragment.anchored_tokens)
 
-    def _resolve(
-        self, fragment: LocalFragment, newest: RoundRecord, history: Sequence[RoundRecord]
-    ) -> tuple[int, int]:
+    def _resolve(self, fragment: LocalFragment, history: Sequence[RoundRecord]) -> tuple[int, int]:
         """Learn what became of our contributions; return the (steps, tokens) to carry on."""
         pending: list[OnItsWay] = []
         steps, tokens = 0, 0
         for one in fragment.posted:
-            match self._fate(one, newest, history):
+            match self._fate(one, history):
                 case Fate.PENDING:
                     pending.append(one)
                 case Fate.DROPPED:
                     self._dropped += 1
-                    self._wire.give_back(newest.fragment, one.key)
+                    self._wire.give_back(fragment.version.fragment, one.key)
                     steps, tokens = steps + one.steps, tokens + one.tokens
                 case Fate.APPLIED:
                     self._applied += 1
@@ -308,13 +314,12 @@ class Training:
         fragment.posted = pending
         return steps, tokens
 
-    def _fate(self, one: OnItsWay, newest: RoundRecord, history: Sequence[RoundRecord]) -> Fate:
+    def _fate(self, one: OnItsWay, history: Sequence[RoundRecord]) -> Fate:
         posted = Posted(key=one.key, base=one.base)
         staleness = self._run.manifest.settings.max_staleness
-        for record in history:
-            if reason := reason_rejected(one.key, record):
-                extra = {"fragment": record.fragment, "version": record.version}
-                self._desk.log.error("our contribution was rejected: %s", reason, extra=extra)
-                self._rejected = reason
-                return Fate.REJECTED
-        return fate(self._desk.name, posted, newest, max_staleness=staleness)
+        found = fate(self._desk.name, posted, history, max_staleness=staleness)
+        if found is Fate.REJECTED:
+            reasons = (reason_rejected(one.key, record) for record in history)
+            self._rejected = next(filter(None, reasons))
+            self._desk.log.error("our contribution was rejected: %s", self._rejected)
+        return found

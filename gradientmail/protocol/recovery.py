@@ -1,8 +1,8 @@
 """What became of a learner's work once a later version of the fragment is known.
 
-    posted, and its base is in the commit's ``applied`` -->                    APPLIED
-    posted, named in the commit's ``rejected`` -->                             REJECTED
-    posted, and its base is too old for the next version -->                   DROPPED
+    posted, and a commit has a participant of ours with its base -->           APPLIED
+    posted, named in a commit's ``rejected`` -->                               REJECTED
+    posted, and its base is too old, or a later one of ours was used -->       DROPPED
     posted, and its base still counts for the next version -->                 PENDING
     trained on a base that ``applied`` holds, posted by an earlier self -->    APPLIED
 
@@ -10,6 +10,7 @@ A learner's steps count at most once per base, whichever of its incarnations pos
 steps are carried into the next contribution; REJECTED ones are not, they would be rejected again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,13 +34,25 @@ class Posted:
     base: int
 
 
-def fate(learner: str, posted: Posted, newest: RoundRecord, *, max_staleness: int) -> Fate:
-    """Return what ``newest``, the newest commit known, says of ``posted``."""
-    if is_applied(learner, posted.base, newest):
+def fate(
+    learner: str, posted: Posted, history: Sequence[RoundRecord], *, max_staleness: int
+) -> Fate:
+    """Return what became of ``posted`` in ``history``.
+
+    ``history`` holds the commits in which it may be named, in order; the last is the newest known.
+    """
+    newest = history[-1]
+    if any(_uses(learner, posted.base, record) for record in history):
         return Fate.APPLIED
-    if reason_rejected(posted.key, newest) is not None:
+    if any(reason_rejected(posted.key, record) is not None for record in history):
         return Fate.REJECTED
-    return Fate.DROPPED if newest.version - posted.base > max_staleness else Fate.PENDING
+    overtaken = is_applied(learner, posted.base, newest)
+    late = newest.version - posted.base > max_staleness
+    return Fate.DROPPED if overtaken or late else Fate.PENDING
+
+
+def _uses(learner: str, base: int, record: RoundRecord) -> bool:
+    return any(one.learner == learner and one.base == base for one in record.participants)
 
 
 def is_applied(learner: str, base: int, newest: RoundRecord) -> bool:

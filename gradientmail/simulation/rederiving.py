@@ -13,7 +13,7 @@ from gradientmail.algorithm import DELTA, Algorithm, algorithm_of
 from gradientmail.algorithms.aggregator import (
     PARAMS,
     UPDATE,
-    Closing,
+    Aggregation,
     Contribution,
     Counters,
     FragmentState,
@@ -84,7 +84,7 @@ class _Derivation:
         }
         state = FragmentState(layout=self._layout, version=0, sections=sections)
         sink = _Sink(self._formats)
-        closing = Closing(
+        closing = Aggregation(
             self._algorithm.aggregator,
             self._layout,
             [one.counters for one in contributions],

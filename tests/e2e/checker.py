@@ -15,7 +15,7 @@ import xxhash
 from torch import Tensor
 
 from gradientmail.algorithm import Algorithm, algorithm_of
-from gradientmail.algorithms.aggregator import Closing, Counters
+from gradientmail.algorithms.aggregator import Aggregation, Counters
 from gradientmail.algorithms.reduce import SquareSums
 from gradientmail.codecs.layout import FragmentLayout, chunks, layout
 from gradientmail.codecs.payload import PayloadFormat
@@ -180,7 +180,7 @@ class _Fragment:
         ]
         sink = _Sink({role: made for role in ROLES if (made := self._format(role))})
         sources = [_Vectors({"delta": delta}) for delta in deltas]
-        closing = Closing(self.algorithm.aggregator, self.layout, counters, sources)
+        closing = Aggregation(self.algorithm.aggregator, self.layout, counters, sources)
         outcome = closing.run(_Vectors(self._state(before)), sink)
         for role, target in sink.targets.items():
             assert digest_of(bytes(target.data)) == record[role]["digest"], role

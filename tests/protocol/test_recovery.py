@@ -1,10 +1,10 @@
-"""What became of a contribution, by the newest commit alone."""
+"""What became of a contribution, by the commits since."""
 
 import msgspec
 import pytest
 
 from gradientmail.protocol.recovery import Fate, Posted, fate, is_applied, reason_rejected
-from gradientmail.records.commit import Rejection, RoundRecord
+from gradientmail.records.commit import Participant, Rejection, RoundRecord
 from gradientmail.records.manifest import PayloadRef
 
 NONCE = "0123456789abcdef0123456789abcdef"
@@ -13,11 +13,33 @@ MINE = Posted(key="mail/0000/0000000004/alice/mine", base=4)
 TWIN = "mail/0000/0000000004/alice/twin"
 
 
+def participant(base: int) -> Participant:
+    return Participant(
+        learner="alice",
+        incarnation=NONCE,
+        nonce=NONCE,
+        base=base,
+        steps=1,
+        tokens=1,
+        weight=1.0,
+        norm=1.0,
+        clip=1.0,
+        key=MINE.key,
+        digest=DIGEST,
+    )
+
+
 def commit(
-    version: int, *, applied: int | None = None, rejected: str | None = None
+    version: int,
+    *,
+    uses: int | None = None,
+    applied: int | None = None,
+    rejected: str | None = None,
 ) -> RoundRecord:
-    """Return the commit of ``version``: the highest base of Alice's it knows, and a key."""
+    """Return the commit of ``version``: a base of Alice's it uses, the highest one ever used."""
+    applied = uses if applied is None else applied
     return RoundRecord(
+        participants=() if uses is None else (participant(uses),),
         run="r1",
         fragment=0,
         version=version,
@@ -32,33 +54,37 @@ def commit(
 
 
 @pytest.mark.parametrize(
-    ("newest", "max_staleness", "expected"),
+    ("history", "max_staleness", "expected"),
     [
-        pytest.param(commit(5, applied=4), 0, Fate.APPLIED, id="used by its round"),
-        pytest.param(commit(9, applied=4), 0, Fate.APPLIED, id="used, and rounds went on"),
+        pytest.param([commit(5, uses=4)], 0, Fate.APPLIED, id="used by its round"),
         pytest.param(
-            commit(6, applied=5), 1, Fate.APPLIED, id="a later base was used: never more"
+            [commit(5, uses=4), commit(6, applied=4)], 0, Fate.APPLIED, id="and rounds went on"
         ),
-        pytest.param(commit(5, rejected=MINE.key), 0, Fate.REJECTED, id="rejected"),
-        pytest.param(commit(5, rejected=MINE.key), 2, Fate.REJECTED, id="rejected, not too late"),
-        pytest.param(commit(5, applied=3, rejected=TWIN), 0, Fate.DROPPED, id="a twin's rejected"),
-        pytest.param(commit(5, applied=4, rejected=TWIN), 0, Fate.APPLIED, id="one of twins used"),
         pytest.param(
-            commit(5, applied=4, rejected=MINE.key), 0, Fate.APPLIED, id="a twin's used, ours not"
+            [commit(5), commit(6, uses=5)], 1, Fate.DROPPED, id="a later base was used first"
         ),
-        pytest.param(commit(5), 0, Fate.DROPPED, id="closed without it"),
-        pytest.param(commit(5, applied=3), 0, Fate.DROPPED, id="only an older base was used"),
-        pytest.param(commit(4), 0, Fate.PENDING, id="its round is open"),
-        pytest.param(commit(5), 1, Fate.PENDING, id="late, and may still count"),
-        pytest.param(commit(6), 1, Fate.DROPPED, id="too late"),
-        pytest.param(commit(7), 3, Fate.PENDING, id="three behind of three"),
-        pytest.param(commit(8), 3, Fate.DROPPED, id="four behind of three"),
+        pytest.param([commit(5, rejected=MINE.key)], 0, Fate.REJECTED, id="rejected"),
+        pytest.param([commit(5, rejected=MINE.key)], 2, Fate.REJECTED, id="rejected in time"),
+        pytest.param(
+            [commit(5, applied=3, rejected=TWIN)], 0, Fate.DROPPED, id="a twin's rejected"
+        ),
+        pytest.param([commit(5, uses=4, rejected=TWIN)], 0, Fate.APPLIED, id="one of twins used"),
+        pytest.param(
+            [commit(5, uses=4, rejected=MINE.key)], 0, Fate.APPLIED, id="a twin's used, ours not"
+        ),
+        pytest.param([commit(5)], 0, Fate.DROPPED, id="closed without it"),
+        pytest.param([commit(5, applied=3)], 0, Fate.DROPPED, id="only an older base was used"),
+        pytest.param([commit(4)], 0, Fate.PENDING, id="its round is open"),
+        pytest.param([commit(5)], 1, Fate.PENDING, id="late, and may still count"),
+        pytest.param([commit(5), commit(6)], 1, Fate.DROPPED, id="too late"),
+        pytest.param([commit(7)], 3, Fate.PENDING, id="three behind of three"),
+        pytest.param([commit(8)], 3, Fate.DROPPED, id="four behind of three"),
     ],
 )
-def test_each_commit_decides_one_fate(
-    newest: RoundRecord, max_staleness: int, expected: Fate
+def test_the_commits_since_decide_one_fate(
+    history: list[RoundRecord], max_staleness: int, expected: Fate
 ) -> None:
-    assert fate("alice", MINE, newest, max_staleness=max_staleness) is expected
+    assert fate("alice", MINE, history, max_staleness=max_staleness) is expected
 
 
 def test_another_learners_work_is_not_ours() -> None:

@@ -9,8 +9,8 @@ from gradientmail.algorithms.aggregator import (
     MASTER,
     PARAMS,
     UPDATE,
+    Aggregation,
     Aggregator,
-    Closing,
     FragmentState,
 )
 from gradientmail.algorithms.merge import WeightedMean
@@ -38,7 +38,7 @@ def test_published_parameters_are_the_old_ones_plus_the_update_bit_for_bit(
     for version in range(1, 13):
         delta = posted(fragment, torch.randn(fragment.numel, generator=generator) * 1e-2)
         sink = Recorded(fragment, precisions)
-        Closing(rule, fragment, [delta.counters], [delta]).run(state, sink)
+        Aggregation(rule, fragment, [delta.counters], [delta]).run(state, sink)
         learner = learner + sink.vectors[UPDATE]
         assert torch.equal(learner, sink.vectors[PARAMS])
         state = sink.state(version)
@@ -59,7 +59,7 @@ def test_a_float32_master_takes_a_thousand_steps_of_a_thousandth(
     state = state_of(fragment, params={"w": [1.0]})
     for version in range(1, 1001):
         sink = Recorded(fragment, {PARAMS: Precision.BF16, **kept})
-        Closing(MEAN, fragment, [delta.counters], [delta]).run(state, sink)
+        Aggregation(MEAN, fragment, [delta.counters], [delta]).run(state, sink)
         state = sink.state(version)
     assert state.sections[PARAMS][0].item() == end
     if master:

@@ -7,8 +7,8 @@ import torch
 
 from gradientmail.algorithms.aggregator import (
     PARAMS,
+    Aggregation,
     Aggregator,
-    Closing,
     Contribution,
     FragmentState,
 )
@@ -53,7 +53,7 @@ def test_streaming_to_a_sink_gives_the_bits_of_closing_in_memory(merge: Merge) -
     state = FragmentState(layout=BIG, version=0, sections={PARAMS: contributions[0].delta * 2})
     memory = rule.close_round(state, contributions)
     sink = Recorded(BIG, {PARAMS: Precision.F32, MOMENTUM: Precision.F32})
-    outcome = Closing(rule, BIG, [one.counters for one in contributions], contributions).run(
+    outcome = Aggregation(rule, BIG, [one.counters for one in contributions], contributions).run(
         state, sink
     )
     assert outcome == memory.outcome
