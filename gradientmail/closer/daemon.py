@@ -123,7 +123,7 @@ class Service:
         self._run, self._clock, self._rng = run, clock, rng
         self._offload, self._spool, self._name = offload, spool, name
         self._log = get_logger("gradientmail.closer", run=run.name, closer=name)
-        self._fleet = Fleet(run.mailbox, clock, presence_s=settings.presence_s)
+        self._fleet = Fleet(run.mailbox, clock, run=run.name, presence_s=settings.presence_s)
         self._lease = Lease(
             run.mailbox, clock, self._log, run=run.name, name=name, lease_s=settings.lease_s
         )

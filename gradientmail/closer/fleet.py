@@ -12,11 +12,12 @@ LOOKS_PER_PRESENCE = 8
 class Fleet:
     """Watches ``learners/`` by listing; reads only a presence whose tag has changed."""
 
-    def __init__(self, mailbox: Mailbox, clock: Clock, *, presence_s: float) -> None:
+    def __init__(self, mailbox: Mailbox, clock: Clock, *, run: str, presence_s: float) -> None:
         self._mailbox = mailbox
+        self._run = run
         self._clock = clock
         self._liveness = Liveness(presence_s=presence_s)
-        self._seen: dict[str, tuple[str, Presence | None]] = {}
+        self._seen: dict[str, tuple[str, Presence]] = {}
         self.look_every_s = presence_s / LOOKS_PER_PRESENCE
 
     async def look(self) -> None:
@@ -24,11 +25,13 @@ class Fleet:
         entries = await self._mailbox.learners()
         for name, entry in entries.items():
             if name not in self._seen or self._seen[name][0] != entry.tag:
-                self._seen[name] = entry.tag, await self._mailbox.presence(name)
-        tags = {name: entry.tag for name, entry in entries.items()}
+                presence = await self._mailbox.presence(name)
+                if presence and (presence.run, presence.learner) == (self._run, name):
+                    self._seen[name] = entry.tag, presence
+        tags = {name: tag for name, (tag, _) in self._seen.items()}
         self._liveness = self._liveness.observed(self._clock.now(), tags)
         for name, (_, presence) in self._seen.items():
-            if presence is not None and presence.left:
+            if presence.left:
                 self._liveness = self._liveness.left(name)
 
     def live(self) -> frozenset[str]:
@@ -41,5 +44,5 @@ class Fleet:
         return {
             presence.versions[fragment]
             for name, (_, presence) in self._seen.items()
-            if name in live and presence is not None and fragment < len(presence.versions)
+            if name in live and fragment < len(presence.versions)
         }

@@ -117,8 +117,12 @@ class Bench:
         presence = Presence(
             run=self.run.name,
             learner=learner,
-            incarnation="1" * 32,
-            **{"count": 1, "versions": (0,) * len(self.run.layouts), **fields},
+            **{
+                "incarnation": "1" * 32,
+                "count": 1,
+                "versions": (0,) * len(self.run.layouts),
+                **fields,
+            },
         )
         await self.run.mailbox.put_presence(presence)
 
