@@ -36,6 +36,9 @@ from gradientmail.version import VERSION
 
 log = logging.getLogger(__name__)
 
+MAX_TENSORS = 10_000
+"""Of one fragment: their norms must fit in a header (``codecs.payload.METADATA_LIMIT_BYTES``)."""
+
 POLLS_PER_SIGN = 4
 """A sign of life must be seen at least this often before its absence means anything."""
 
@@ -109,7 +112,7 @@ def plan_tensors(specs: Sequence[TensorSpec], settings: RunSettings) -> Fragment
     nearest module around it that has.
 
     Raises:
-        SettingsError: the plan cannot fill that many fragments.
+        SettingsError: the plan cannot fill that many fragments, or fills one with too many.
     """
     sizes = [TensorSize(s.name, numel_of(s)) for s in specs if s.kind == "parameter"]
     dealt = [list(entries) for entries in plan_named(settings.plan)(sizes, settings.fragments)]
@@ -122,6 +125,11 @@ def plan_tensors(specs: Sequence[TensorSpec], settings: RunSettings) -> Fragment
         if spec.kind == "buffer":
             module = next(module for module in _modules_around(spec.name) if module in home)
             dealt[home[module]].append(PlanEntry(spec.name))
+    if (most := max(map(len, dealt))) > MAX_TENSORS:
+        raise SettingsError(
+            f"a fragment of {most} tensors, at most {MAX_TENSORS} are possible (a contribution "
+            f"names the norm of each): set fragments above {settings.fragments}"
+        )
     return tuple(tuple(entries) for entries in dealt)
 
 
@@ -143,7 +151,7 @@ def _require_sound(settings: RunSettings) -> None:
                 f"looked for more than {POLLS_PER_SIGN} times before it counts as missing; set "
                 f"{name} above {least_s:g} or poll_s below {value / POLLS_PER_SIGN:g}"
             )
-    if settings.keep_versions <= settings.max_staleness:
+    if settings.keep_versions <= settings.max_staleness and not settings.retain:
         log.warning(
             "keep_versions = %d with max_staleness = %d: a learner whose contribution would still "
             "count may find its version swept away; keep_versions = %d would leave it",

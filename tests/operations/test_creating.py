@@ -1,19 +1,22 @@
 """A run is there or it is not, and version 0 is the model, to the bit."""
 
 import logging
+import math
 
 import pytest
 import torch
 from torch import nn
 
 from gradientmail.algorithms.aggregator import PARAMS
+from gradientmail.codecs.payload import METADATA_LIMIT_BYTES
 from gradientmail.codecs.streaming import decoded
 from gradientmail.config import RunSettings
 from gradientmail.errors import RunExistsError, SettingsError
 from gradientmail.learner.parameters import FragmentTensors, describe, exchanged
-from gradientmail.operations.creating import plan_tensors
+from gradientmail.operations.creating import MAX_TENSORS, plan_tensors
 from gradientmail.records import keys
 from gradientmail.records.canonical import digest_of
+from gradientmail.records.manifest import TensorSpec
 from gradientmail.run import open_run
 from gradientmail.store.base import Created
 from gradientmail.store.memory import MemoryStore
@@ -82,6 +85,21 @@ async def test_settings_that_cannot_work_are_refused_before_anything_is_written(
         await create(store, small_model(), **settings)
 
     assert await keys_in(store) == []
+
+
+def test_a_fragment_whose_norms_do_not_fit_in_a_header_is_refused() -> None:
+    specs = [
+        TensorSpec(name=f"w{i}", shape=(1,), dtype="float32", kind="parameter", trainable=True)
+        for i in range(MAX_TENSORS + 1)
+    ]
+    with pytest.raises(SettingsError, match="set fragments above 1"):
+        plan_tensors(specs, RunSettings(fragments=1))
+    assert len(plan_tensors(specs, RunSettings(fragments=2))) == 2
+
+
+def test_the_most_tensors_a_fragment_may_have_fit_in_a_header() -> None:
+    norms = ",".join([repr(-math.pi * 1e-300)] * MAX_TENSORS)
+    assert len(norms) < METADATA_LIMIT_BYTES - 8192
 
 
 async def test_a_run_that_is_there_is_left_alone() -> None:
