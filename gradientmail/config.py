@@ -59,6 +59,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         lease_s: How long a silent closer keeps the lease.
         presence_s: How long a silent learner counts as live.
         keep_versions: Versions whose payloads a sweep leaves.
+        retain: Keep every payload and contribution, so that `gradientmail verify` can re-derive
+            every version; nothing is swept.
         seed: Where programs draw their initial parameters from.
     """
 
@@ -90,6 +92,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: PositiveSeconds = 30.0
     presence_s: PositiveSeconds = 60.0
     keep_versions: AtLeastOne = 3
+    retain: bool = False
     seed: AtLeastZero = 0
 
 

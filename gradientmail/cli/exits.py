@@ -26,6 +26,7 @@ OK: Final = 0
 UNEXPECTED: Final = 1
 USAGE: Final = 2
 STORE: Final = 4
+DAMAGED: Final = 6
 SIGNALLED: Final = 128
 """Plus the number of the signal that ended us at once: 130 for Ctrl-C, 143 for SIGTERM."""
 
@@ -35,8 +36,8 @@ CODES: Final[Mapping[type[Exception], int]] = {
     RunExistsError: 3,
     StoreError: STORE,
     ContractError: 5,
-    RecordError: 6,
-    PayloadError: 6,
+    RecordError: DAMAGED,
+    PayloadError: DAMAGED,
 }
 
 EPILOG: Final = (

@@ -241,6 +241,25 @@ def export(
 
 @app.command()
 @exits
+def verify(
+    url: RunUrl,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    store_client: StoreClient = None,
+    log_level: LogLevel = None,
+) -> int:
+    """Check every record and payload, and derive every version again from what is kept.
+
+    The exit code is 6 when anything is wrong. A run created with --set retain=true keeps all.
+    """
+    node = _node(store_client=store_client, log_level=log_level)
+    from gradientmail.cli.verifying import run_verify
+
+    return run_verify(url, node, as_json=as_json)
+
+
+@app.command()
+@exits
 def doctor(
     url: Annotated[
         str,

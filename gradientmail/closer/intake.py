@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import xxhash
-
 from gradientmail.algorithm import DELTA
 from gradientmail.algorithms.aggregator import Counters
 from gradientmail.algorithms.reduce import SquareSums
-from gradientmail.closer.spool import Offload, Spool
+from gradientmail.closer.spool import Offload, Spool, file_digest
 from gradientmail.codecs.layout import FragmentLayout, chunks
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.streaming import FileSource, PayloadReader
@@ -18,8 +16,6 @@ from gradientmail.records import canonical
 from gradientmail.records.contribution import ContributionRecord
 from gradientmail.records.keys import MailKey
 from gradientmail.store.base import Entry, Store
-
-_HASH_STEP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +102,7 @@ class Intake:
 
     def _norms(self, path: Path, data_start: int, digest: str) -> list[float]:
         """Return the norm of each tensor in the file, having checked every byte of it."""
-        if (found := _digest_from(path, data_start)) != digest:
+        if (found := file_digest(path, data_start)) != digest:
             raise PayloadError(f"its data has digest {found}, its header says {digest}")
         sums = SquareSums(self.layout)
         with FileSource(path) as source:
@@ -114,14 +110,3 @@ class Intake:
             for start, stop in chunks(0, self.layout.numel):
                 sums.add(start, reader.read(DELTA, start, stop))
         return sums.norms()
-
-
-def _digest_from(path: Path, start: int) -> str:
-    """Return the digest of a file's bytes from ``start`` on."""
-    state = xxhash.xxh3_128()
-    buffer = memoryview(bytearray(_HASH_STEP_BYTES))
-    with path.open("rb", buffering=0) as file:
-        file.seek(start)
-        while count := file.readinto(buffer):
-            state.update(buffer[:count])
-    return f"xxh3_128:{state.hexdigest()}"

@@ -25,7 +25,9 @@ class Sweeper:
         )
 
     async def sweep(self, head: int) -> None:
-        """Delete what the newest version ``head`` makes superfluous."""
+        """Delete what the newest version ``head`` makes superfluous; nothing in a retained run."""
+        if self._desk.run.manifest.settings.retain:
+            return
         mailbox, fragment = self._desk.run.mailbox, self._fragment
         if not self._known:
             boundary = await mailbox.newest_boundary(fragment)

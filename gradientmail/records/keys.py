@@ -21,6 +21,7 @@ _MAIL = re.compile(
 _PAYLOAD = re.compile(
     rf"fragments/{_VERSIONED}/[0-9a-f]{{32}}\.(params|outer|update)\.safetensors"
 )
+_COMMIT = re.compile(rf"commits/{_VERSIONED}\.json")
 _TERM = re.compile(r"terms/([0-9]{10})\.json")
 _BOUNDARY = re.compile(rf"swept/{_VERSIONED}\.json")
 _LEARNER = re.compile(rf"learners/({NAME_PATTERN})\.json")
@@ -33,6 +34,11 @@ def commit(fragment: int, version: int) -> str:
     'commits/0003/0000000012.json'
     """
     return f"{COMMITS}{fragment:04d}/{version:010d}.json"
+
+
+def commits_of(fragment: int) -> str:
+    """Return the prefix of a fragment's commits."""
+    return f"{COMMITS}{fragment:04d}/"
 
 
 def payload(fragment: int, version: int, nonce: str, role: str) -> str:
@@ -102,6 +108,12 @@ def parse_mail(key: str) -> MailKey | None:
     """
     match = _MAIL.fullmatch(key)
     return match and MailKey(int(match[1]), int(match[2]), match[3], match[4])
+
+
+def parse_commit(key: str) -> int | None:
+    """Return the version in a commit's key; None for a foreign object."""
+    match = _COMMIT.fullmatch(key)
+    return match and int(match[2])
 
 
 def parse_payload(key: str) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from gradientmail import __version__
 from gradientmail.cli.exits import CODES
 from tests.cli.conftest import Cli
 
-COMMANDS = ["init", "learner", "closer", "status", "stop", "export", "doctor", "demo"]
+COMMANDS = ["init", "learner", "closer", "status", "stop", "export", "verify", "doctor", "demo"]
 
 
 def words_of(text: str) -> str:
