@@ -74,7 +74,11 @@ class Closer:
     async def serve(self, *, until_done: bool = False) -> None:
         """See ``run``."""
         store = open_store(
-            self._url, clock=self._clock, rng=self._rng, client=self._node.store_client
+            self._url,
+            clock=self._clock,
+            rng=self._rng,
+            client=self._node.store_client,
+            deadline_s=self._node.retry_deadline_s,
         )
         serving = asyncio.ensure_future(self._serve(store, until_done=until_done))
         loop = asyncio.get_running_loop()
@@ -93,7 +97,7 @@ class Closer:
     async def _serve(self, store: Store, *, until_done: bool) -> None:
         run = await open_run(store)
         with tempfile.TemporaryDirectory(
-            prefix="gradientmail-", dir=self._node.spool_dir
+            prefix="gradientmail-", dir=self._node.spool_dir, ignore_cleanup_errors=True
         ) as spool:
             service = Service(
                 run,

@@ -188,6 +188,7 @@ class Learner:
             rng=self._rng,
             client=self._node.store_client,
             meter=meter,
+            deadline_s=self._node.retry_deadline_s,
         )
         try:
             run = await open_run(store)

@@ -19,6 +19,7 @@ from gradientmail.store.base import Created, Entry, Fetched, Store
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
+DEADLINE_S = 120.0
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ class RetryingStore(Store):
     """
 
     def __init__(
-        self, inner: Store, clock: Clock, rng: random.Random, *, deadline_s: float = 120.0
+        self, inner: Store, clock: Clock, rng: random.Random, *, deadline_s: float = DEADLINE_S
     ) -> None:
         self._inner = inner
         self._clock = clock

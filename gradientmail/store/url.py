@@ -13,7 +13,7 @@ from gradientmail.store.buckets import BucketPrefix
 from gradientmail.store.local import LocalStore
 from gradientmail.store.memory import MemoryStore
 from gradientmail.store.metered import Meter, MeteredStore
-from gradientmail.store.retrying import RetryingStore
+from gradientmail.store.retrying import DEADLINE_S, RetryingStore
 
 StoreClient = Literal["obstore", "s3fs"]
 
@@ -30,6 +30,7 @@ def open_store(
     rng: random.Random,
     client: StoreClient = "obstore",
     meter: Meter | None = None,
+    deadline_s: float = DEADLINE_S,
 ) -> Store:
     """Return the store at ``url``: retrying, and counted in ``meter``. Nothing is contacted yet.
 
@@ -45,7 +46,8 @@ def open_store(
         SettingsError: the URL is of no known kind, or incomplete.
     """
     inner = open_client(url, clock=clock, client=client)
-    return RetryingStore(MeteredStore(inner, meter or Meter()), clock, rng)
+    metered = MeteredStore(inner, meter or Meter())
+    return RetryingStore(metered, clock, rng, deadline_s=deadline_s)
 
 
 def open_client(url: str, *, clock: Clock, client: StoreClient = "obstore") -> Store:

@@ -1,0 +1,151 @@
+"""A closer's process: terms one after another, and a clean end."""
+
+import asyncio
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+import gradientmail as gm
+from gradientmail.clock import SystemClock
+from gradientmail.closer.daemon import Service
+from gradientmail.config import NodeSettings, RunSettings
+from gradientmail.errors import (
+    RunNotFoundError,
+    SettingsError,
+    StoreAccessError,
+    StoreUnavailableError,
+)
+from gradientmail.mailbox import Mailbox
+from gradientmail.operations.creating import create_run
+from gradientmail.store.local import LocalStore
+from gradientmail.testing.faulty import Fault, FaultyStore, always
+from tests.closer.bench import Bench, inline, make_bench, running
+
+LEASE_S = 30.0
+
+
+def service_of(bench: Bench, name: str, **over: Any) -> Service:
+    desk = bench.desk(name, **over)
+    return Service(
+        desk.run,
+        name=name,
+        clock=bench.clock,
+        rng=desk.rng,
+        offload=inline,
+        spool=desk.spool,
+    )
+
+
+async def test_a_second_closer_stands_by_and_takes_over_from_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    bench = await make_bench(tmp_path, lease_s=LEASE_S)
+    await bench.show("ann")
+    async with running(service_of(bench, "first").run(until_done=True)) as first:
+        await bench.clock.advance(1.0)
+        async with running(service_of(bench, "spare").run(until_done=True)):
+            await bench.post("ann", await bench.run.newest(0))
+            await bench.clock.advance(2.0)
+            one = await bench.run.newest(0)
+            first.cancel()
+            await bench.show("ann", count=2)
+            await bench.post("ann", one)
+            await bench.clock.advance(LEASE_S)
+            two = await bench.run.newest(0)
+    assert [v.record.closer for v in (one, two) if v.record] == ["first", "spare"]
+
+
+async def test_a_cancelled_closer_releases_its_lease(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    async with running(service_of(bench, "one").run(until_done=True)):
+        await bench.clock.advance(1.0)
+    beat = await bench.run.mailbox.beat(1)
+    assert beat is not None
+    assert beat.released
+
+
+async def test_a_closer_that_lost_its_term_stands_again(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, lease_s=LEASE_S)
+    faulty = FaultyStore(bench.store)
+    async with running(service_of(bench, "one", store=faulty).run(until_done=True)) as serving:
+        await bench.clock.advance(1.0)
+        faulty.plan = always("put", Fault.NOT_APPLIED, "terms/")
+        await bench.clock.advance(LEASE_S)
+        faulty.plan = lambda operation, key: None
+        await bench.clock.advance(2 * LEASE_S)
+        assert not serving.done()
+    assert await bench.run.mailbox.newest_term() == 2
+
+
+async def test_a_refusal_ends_the_closer_with_what_to_fix(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    faulty = FaultyStore(bench.store)
+    faulty.plan = always("list", Fault.DENY)
+    with pytest.raises(StoreAccessError, match="403"):
+        await service_of(bench, "one", store=faulty).run(until_done=True)
+
+
+# -- the public class ---------------------------------------------------------------------------
+
+
+def make_run(url: Path, **settings: Any) -> None:
+    quick = {"poll_s": 0.02, "lease_s": 0.5, "presence_s": 1.0, **settings}
+    asyncio.run(
+        create_run(
+            LocalStore(url),
+            nn.Linear(2, 1),
+            RunSettings(**quick),
+            clock=SystemClock(),
+            rng=random.Random(0),
+        )
+    )
+
+
+def test_request_stop_ends_it_from_another_thread_and_releases_the_lease(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    closer = gm.Closer(str(tmp_path / "run"), node=NodeSettings(spool_dir=str(tmp_path)))
+    serving = threading.Thread(target=closer.run, daemon=True)
+    serving.start()
+    mailbox = Mailbox(LocalStore(tmp_path / "run"))
+    while asyncio.run(mailbox.head()) is None:
+        threading.Event().wait(0.01)
+    closer.request_stop()
+    serving.join(30.0)
+    assert not serving.is_alive()
+    beat = asyncio.run(mailbox.beat(1))
+    assert beat is not None
+    assert beat.released
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_stop_that_comes_before_it_serves_is_kept(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    closer = gm.Closer(str(tmp_path))
+    closer.request_stop()
+    closer.run()
+
+
+def test_where_there_is_no_run_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFoundError, match="gradientmail init"):
+        gm.Closer(str(tmp_path)).run()
+
+
+def test_a_name_that_fits_no_key_is_refused() -> None:
+    with pytest.raises(SettingsError, match="1 to 64 letters"):
+        gm.Closer("memory://x", node=NodeSettings(name="a/b"))
+
+
+def test_a_store_out_of_reach_is_tried_for_as_long_as_the_node_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    closer = gm.Closer("s3://bucket/run", node=NodeSettings(retry_deadline_s=0.2))
+    with pytest.raises(StoreUnavailableError, match=r"no definite answer in 0\.2 s"):
+        closer.run()

@@ -1,0 +1,136 @@
+"""One term: rounds side by side, the head kept fresh, the end of a run."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from gradientmail.closer.fleet import Fleet
+from gradientmail.closer.term import TermOfOffice
+from gradientmail.operations.stopping import request_stop
+from gradientmail.records.head import Head
+from gradientmail.testing.faulty import Fault, FaultyStore, always, healthy
+from tests.closer.bench import Bench, make_bench, running
+
+
+async def term_of(bench: Bench, **over: Any) -> TermOfOffice:
+    desk = bench.desk(**over)
+    fleet = Fleet(desk.run.mailbox, bench.clock, run=bench.run.name, presence_s=60.0)
+    await fleet.look()
+    return TermOfOffice(desk, fleet, await bench.run.newest_of_all())
+
+
+async def head_of(bench: Bench) -> Head:
+    head = await bench.run.mailbox.head()
+    assert head is not None
+    return head
+
+
+async def post(bench: Bench, learner: str, fragment: int) -> None:
+    await bench.post(learner, await bench.run.newest(fragment))
+
+
+async def test_the_head_says_what_is_committed_and_what_is_called(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=2, in_flight=2, grace_s=10.0)
+    await bench.show("ann", versions=(0, 0))
+    await bench.show("bob", versions=(0, 0))
+    async with running((await term_of(bench)).run(until_done=True)):
+        await bench.clock.advance(1.0)
+        assert (await head_of(bench)).versions == (0, 0)
+        await post(bench, "ann", 1)
+        await bench.clock.advance(2.0)
+        assert (await head_of(bench)).calling == (1,)
+        await bench.clock.advance(10.0)
+        head = await head_of(bench)
+        assert (head.versions, head.calling) == ((0, 1), ())
+
+
+async def test_rounds_of_different_fragments_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=2, in_flight=2)
+    await bench.show("ann", versions=(0, 0))
+    async with running((await term_of(bench)).run(until_done=True)):
+        await post(bench, "ann", 1)
+        await bench.clock.advance(2.0)
+        assert (await head_of(bench)).versions == (0, 1)
+        await post(bench, "ann", 0)
+        await bench.clock.advance(2.0)
+        assert (await head_of(bench)).versions == (1, 1)
+
+
+async def test_no_round_is_open_that_no_learner_can_have_reached(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=2, in_flight=1)
+    await bench.show("ann", versions=(0, 0))
+    async with running((await term_of(bench)).run(until_done=True)):
+        await post(bench, "ann", 1)
+        await bench.clock.advance(10.0)
+        assert (await head_of(bench)).versions == (0, 0)
+        await post(bench, "ann", 0)
+        await bench.clock.advance(10.0)
+        assert (await head_of(bench)).versions == (1, 1)
+
+
+async def test_a_run_ends_with_its_last_round(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=2, stop_after_rounds=3)
+    await bench.show("ann", versions=(0, 0))
+    async with running((await term_of(bench)).run(until_done=True)) as serving:
+        for fragment in (0, 1, 0):
+            await post(bench, "ann", fragment)
+            await bench.clock.advance(2.0)
+        serving.result()
+    head = await head_of(bench)
+    assert (head.versions, head.done) == ((2, 1), True)
+    again = await term_of(bench)
+    async with running(again.run(until_done=True)) as serving:
+        await bench.clock.advance(1.0)
+        serving.result()
+
+
+async def test_without_until_done_a_closer_stays_after_the_end(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, stop_after_rounds=1)
+    await bench.show("ann")
+    async with running((await term_of(bench)).run(until_done=False)) as serving:
+        await post(bench, "ann", 0)
+        await bench.clock.advance(1000.0)
+        assert not serving.done()
+    assert (await head_of(bench)).done
+
+
+async def test_a_stop_lets_learners_finish_and_leave(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    await bench.show("ann")
+    async with running((await term_of(bench)).run(until_done=True)) as serving:
+        await request_stop(bench.store, "enough", rng=random.Random(0))
+        await bench.clock.advance(10.0)
+        head = await head_of(bench)
+        assert (head.stopping, head.done) == (True, False)
+        await post(bench, "ann", 0)
+        await bench.show("ann", count=2, left=True)
+        await bench.clock.advance(30.0)
+        serving.result()
+    head = await head_of(bench)
+    assert (head.versions, head.done) == ((1,), True)
+
+
+async def test_an_outage_of_the_store_is_waited_out(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    faulty = FaultyStore(bench.store)
+    await bench.show("ann")
+    async with running((await term_of(bench, store=faulty)).run(until_done=True)) as serving:
+        await bench.clock.advance(2.0)
+        await post(bench, "ann", 0)
+        faulty.plan = lambda operation, key: Fault.NOT_APPLIED
+        await bench.clock.advance(500.0)
+        assert not serving.done()
+        faulty.plan = healthy
+        await bench.clock.advance(5.0)
+        assert (await head_of(bench)).versions == (1,)
+
+
+async def test_a_sweep_that_fails_stops_no_round(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, keep_versions=1)
+    faulty = FaultyStore(bench.store, always("delete", Fault.NOT_APPLIED))
+    await bench.show("ann", versions=(9,))
+    async with running((await term_of(bench, store=faulty)).run(until_done=True)):
+        for _ in range(4):
+            await post(bench, "ann", 0)
+            await bench.clock.advance(2.0)
+        assert (await head_of(bench)).versions == (4,)
