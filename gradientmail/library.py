@@ -28,7 +28,7 @@ def init(
         url: ``s3://bucket/run``, ``file:///...`` or a path.
         model: What every learner's model must look like.
         algorithm: The preset ``settings`` default from.
-        node: ``store_client`` is used.
+        node: ``store_client`` and ``retry_deadline_s`` are used.
         settings: Fields of ``RunSettings``.
 
     Raises:
@@ -43,7 +43,13 @@ def init(
     chosen = resolve(RunSettings, ("preset", preset(algorithm)), ("argument", settings))
 
     async def create() -> Manifest:
-        store = open_store(url, clock=clock, rng=rng, client=node.store_client)
+        store = open_store(
+            url,
+            clock=clock,
+            rng=rng,
+            client=node.store_client,
+            deadline_s=node.retry_deadline_s,
+        )
         try:
             await require_no_run(store)
             await require_fit(store, rng=rng)

@@ -16,7 +16,13 @@ def with_store(url: str, node: NodeSettings, act: Callable[[Store], Awaitable[T]
     """Return what ``act`` makes of the store at ``url``, which is closed after it."""
 
     async def acted() -> T:
-        store = open_store(url, clock=SystemClock(), rng=system_random(), client=node.store_client)
+        store = open_store(
+            url,
+            clock=SystemClock(),
+            rng=system_random(),
+            client=node.store_client,
+            deadline_s=node.retry_deadline_s,
+        )
         try:
             return await act(store)
         finally:

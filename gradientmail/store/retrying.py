@@ -5,6 +5,7 @@ Jitter", AWS 2015), and end at a deadline. Time and chance are the caller's, so 
 unchanged in a simulator. Other errors than ``StoreUnavailableError`` pass at once.
 """
 
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -21,7 +22,12 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 DEADLINE_S = 120.0
 
+QUIET_ATTEMPTS = 3
+"""A single failure is nothing to a person; that many in a row are."""
+
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class RetryingStore(Store):
@@ -95,6 +101,7 @@ class RetryingStore(Store):
             wait=wait,
             stop=lambda _: self._clock.now() >= deadline,
             retry=retry_if_exception_type(StoreUnavailableError),
+            before_sleep=lambda state: _report(what, state),
         )
         try:
             return await retrying(attempt)
@@ -104,3 +111,8 @@ class RetryingStore(Store):
                 f"{what}: no definite answer in {self._deadline_s:g} s and "
                 f"{last.attempt_number} attempts; the last one: {last.exception()}"
             ) from last.exception()
+
+
+def _report(what: str, state: RetryCallState) -> None:
+    if state.attempt_number == QUIET_ATTEMPTS and state.outcome is not None:
+        log.warning("no answer yet, still trying to %s: %s", what, state.outcome.exception())

@@ -34,6 +34,8 @@ def open_store(
 ) -> Store:
     """Return the store at ``url``: retrying, and counted in ``meter``. Nothing is contacted yet.
 
+    Each operation is retried for at most ``deadline_s``.
+
     ============================  =========================================================
     ``runs/one``, ``file:///...``  a directory; the first write makes it
     ``s3://bucket/prefix``        S3 and what speaks like it, by ``client``
