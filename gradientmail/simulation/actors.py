@@ -30,18 +30,17 @@ from gradientmail.store.base import Store
 from gradientmail.store.metered import Meter, MeteredStore
 from gradientmail.tasks import race
 
-COMPUTE_S = 0.05
 SAVE_EVERY_S = 20.0
 TOKENS = 100
 
 Offload = Callable[..., Awaitable[Any]]
 
 
-def inline(process: Process) -> Offload:
-    """Return an offload that takes some virtual time and then computes at once."""
+def inline(process: Process, longest_s: float) -> Offload:
+    """Return an offload that takes up to ``longest_s`` and then computes at once."""
 
     async def offload(function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
-        await process.clock.sleep(process.rng.uniform(0.0, COMPUTE_S))
+        await process.clock.sleep(process.rng.uniform(0.0, longest_s))
         return function(*args)
 
     return offload
@@ -70,7 +69,7 @@ class SimulatedCloser:
             name=self._member.name,
             clock=self._process.clock,
             rng=self._process.rng,
-            offload=inline(self._process),
+            offload=inline(self._process, self._member.compute_s),
             spool=Spool(self._spool, self._store),
         )
         await service.run(until_done=True)
@@ -112,7 +111,7 @@ class SimulatedLearner:
             device=torch.device("cpu"),
             clock=self._process.clock,
             rng=self._process.rng,
-            offload=inline(self._process),
+            offload=inline(self._process, self._member.compute_s),
             meter=meter,
             log=get_logger("gradientmail.learner", run=run.name, learner=self._member.slot),
         )

@@ -84,7 +84,7 @@ def check_history(mutations: Sequence[Mutation]) -> list[str]:
 
 def _check(history: History, change: Mutation) -> None:
     key, data, wrong = change.key, change.data, history.wrong
-    if ONCE.fullmatch(key) and (change.operation != "create" or key in history.ever):
+    if ONCE.fullmatch(key) and history.ever.get(key, data) != data:
         wrong.append("a key that is created once was changed")
     if data is None:
         _check_delete(history, key)

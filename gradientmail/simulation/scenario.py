@@ -1,7 +1,7 @@
 """What one seed decides: settings, fleet, weather and incidents, as values that can be shrunk."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gradientmail.config import RunSettings
@@ -25,6 +25,7 @@ class Member:
         name: What it calls itself: twins share one.
         joins_s, leaves_s: True time; it leaves in good order.
         keeps_state: A learner has a state directory.
+        compute_s: The longest that encoding or aggregating takes it.
         step_s: A learner's inner step.
     """
 
@@ -35,6 +36,7 @@ class Member:
     leaves_s: float = float("inf")
     clock: ClockError = field(default_factory=ClockError)
     keeps_state: bool = False
+    compute_s: float = 0.1
     step_s: float = 1.0
 
 
@@ -76,7 +78,7 @@ def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
     """Return the world of ``seed``; with ``liveness``, one that becomes calm at last."""
     rng = rng_of("scenario", seed)
     settings = _settings(rng)
-    busy_s = rng.uniform(200.0, 900.0)
+    busy_s = rng.uniform(150.0, 700.0)
     fleet = (*_closers(rng, settings, busy_s), *_learners(rng, settings, busy_s))
     weather = Weather(
         rates=_rates(rng),
@@ -138,9 +140,15 @@ def _clock(rng: random.Random) -> ClockError:
     )
 
 
+def _rival_clock(rng: random.Random, index: int) -> ClockError:
+    """Return clocks by which a lease always seems to have run out: it saves nothing then."""
+    return replace(_clock(rng), rate=0.25 if index == 0 else 4.0)
+
+
 def _closers(rng: random.Random, settings: RunSettings, busy_s: float) -> list[Member]:
     found = []
-    for index in range(rng.randint(1, 3)):
+    rivalry = rng.random() < 0.4
+    for index in range(3 if rivalry else rng.randint(1, 3)):
         leaves_s = rng.choice([float("inf"), rng.uniform(0.3, 1.0) * busy_s])
         found.append(
             Member(
@@ -149,7 +157,8 @@ def _closers(rng: random.Random, settings: RunSettings, busy_s: float) -> list[M
                 name=f"closer-{index}",
                 joins_s=rng.uniform(0.0, settings.lease_s) * (index > 0),
                 leaves_s=leaves_s if index > 0 else float("inf"),
-                clock=_clock(rng),
+                clock=_rival_clock(rng, index) if rivalry else _clock(rng),
+                compute_s=rng.choice([0.1, 3.0, 0.5 * settings.lease_s]),
             )
         )
     return found
@@ -170,6 +179,7 @@ def _learners(rng: random.Random, settings: RunSettings, busy_s: float) -> list[
                 leaves_s=leaves_s if index > 0 else float("inf"),
                 clock=_clock(rng),
                 keeps_state=rng.random() < 0.5,
+                compute_s=rng.choice([0.1, 0.1, 5.0]),
                 step_s=round_s / settings.sync_every * 4.0 ** rng.uniform(-0.5, 0.5),
             )
         )

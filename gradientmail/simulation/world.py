@@ -2,9 +2,10 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from gradientmail.errors import StoreFullError, StoreUnavailableError
 from gradientmail.learner.state import State
@@ -21,6 +22,8 @@ from gradientmail.simulation.tiny import TinyModel
 from gradientmail.simulation.weather import Weather
 from gradientmail.store.retrying import RetryingStore
 
+T = TypeVar("T")
+
 RESTART_S = 10.0
 """How soon a process is started again that could not reach the store."""
 
@@ -28,6 +31,19 @@ OUT_OF_REACH = (StoreUnavailableError, StoreFullError)
 
 Kill = Callable[[Line, str, int], None]
 """Told of each life's line, slot and number: where a test arranges a death."""
+
+
+class EagerStore(RetryingStore):
+    """The retrying store, whose loop is entered only once something is to be retried.
+
+    Most operations succeed, and the loop's own bookkeeping would be half of a world's cost.
+    """
+
+    async def _until_answered(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await attempt()
+        except StoreUnavailableError:
+            return await super()._until_answered(what, attempt)
 
 
 @dataclass
@@ -183,7 +199,7 @@ class World:
         self._lines.append(line)
         self._kill(line, slot, number)
         deadline_s = self._scenario.retry_deadline_s
-        store = RetryingStore(line, process.clock, process.rng, deadline_s=deadline_s)
+        store = EagerStore(line, process.clock, process.rng, deadline_s=deadline_s)
         return process, line, store
 
     # -- what befalls them -------------------------------------------------------------------
@@ -237,7 +253,7 @@ class World:
             if self._now() > goal.until_s:
                 self._outcome.failures.append(goal.complaint())
                 return
-            await wait_until(self._now() + 1.0)
+            await wait_until(self._now() + 5.0)
         operator.ask_to_stop(self._bucket)
         deadline_s = self._now() + goal.bound_s
         while not all(task.done() for task in members):
@@ -247,4 +263,4 @@ class World:
                     f"asked to stop, and not ended within {goal.bound_s:.0f} s: {late}"
                 )
                 return
-            await wait_until(self._now() + 1.0)
+            await wait_until(self._now() + 5.0)
