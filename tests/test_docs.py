@@ -12,9 +12,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from gradientmail.algorithm import algorithm_of
 from gradientmail.cli.settings import node_settings, run_settings
+from gradientmail.learner.program import Positioned, load_program
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -156,6 +158,21 @@ def test_every_toml_example_is_a_run_toml(page: str, tmp_path: Path) -> None:
         config.write_text(code, encoding="utf-8")
         algorithm_of(run_settings(config, (), {}))
         node_settings(config, {}, {})
+
+
+def test_the_program_of_the_tutorial_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tutorial_program.py").write_text(
+        blocks("docs/tutorial.md", "python")[0], encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    name, device = "tutorial_program:program", torch.device("cpu")
+    program = load_program(name, device=device, seed=0, data_seed=1)
+    batch = next(iter(program.batches))
+    assert program.tokens(batch) == 64
+    assert torch.isfinite(program.loss(program.model, batch))
+    assert isinstance(program.batches, Positioned)
 
 
 def test_the_own_loop_of_the_readme_trains(tmp_path: Path) -> None:
