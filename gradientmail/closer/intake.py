@@ -1,6 +1,7 @@
 """Intake: one contribution from a key in a listing to a checked file, or a reason to reject it."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradientmail.algorithm import DELTA
@@ -8,7 +9,7 @@ from gradientmail.algorithms.aggregator import Counters
 from gradientmail.algorithms.reduce import SquareSums
 from gradientmail.closer.spool import Offload, Spool, file_digest
 from gradientmail.codecs.layout import FragmentLayout, chunks
-from gradientmail.codecs.payload import PayloadFormat
+from gradientmail.codecs.payload import Header, PayloadFormat
 from gradientmail.codecs.streaming import FileSource, PayloadReader
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.protocol.judging import Round, reason_to_reject, reason_to_reject_data
@@ -16,6 +17,9 @@ from gradientmail.records import canonical
 from gradientmail.records.contribution import ContributionRecord
 from gradientmail.records.keys import MailKey
 from gradientmail.store.base import Entry, Store
+
+JUDGED_AT_ONCE = 8
+"""Objects whose header, or a chunk of whose data, is in memory at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,7 @@ class Intake:
     layout: FragmentLayout
     payload_format: PayloadFormat
     offload: Offload
+    _seats: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(JUDGED_AT_ONCE))
 
     async def judge(self, judged: Round, key: MailKey, entry: Entry) -> Verdict | None:
         """Judge one object by one ranged read, then fetch it and check its data.
@@ -63,7 +68,8 @@ class Intake:
         None: it is gone, or an operator put something else in its place: look again.
         """
         try:
-            return await self._judge(judged, key, entry)
+            async with self._seats:
+                return await self._judge(judged, key, entry)
         except (PayloadError, RecordError) as exc:
             self.spool.drop(entry.key)
             reason = exc.reason if isinstance(exc, RecordError) else str(exc)
@@ -83,9 +89,7 @@ class Intake:
         if fetched is None:
             return None
         path = self.spool.path(entry.key)
-        found: list[float] = await self.offload(
-            self._norms, path, header.data_start, record.digest
-        )
+        found: list[float] = await self.offload(self._norms, path, header, record.digest)
         if reason := reason_to_reject_data(record.norms, found):
             raise PayloadError(reason)
         norms = [
@@ -100,13 +104,15 @@ class Intake:
             digest=fetched.digest,
         )
 
-    def _norms(self, path: Path, data_start: int, digest: str) -> list[float]:
+    def _norms(self, path: Path, header: Header, digest: str) -> list[float]:
         """Return the norm of each tensor in the file, having checked every byte of it."""
-        if (found := file_digest(path, data_start)) != digest:
+        if (found := file_digest(path, header.data_start)) != digest:
             raise PayloadError(f"its data has digest {found}, its header says {digest}")
         sums = SquareSums(self.layout)
         with FileSource(path) as source:
             reader = PayloadReader(self.payload_format, source)
+            if reader.header != header:
+                raise PayloadError("it was overwritten while it was judged")
             for start, stop in chunks(0, self.layout.numel):
                 sums.add(start, reader.read(DELTA, start, stop))
         return sums.norms()
