@@ -28,7 +28,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         algorithm: Preset the other settings default from: diloco, streaming-diloco,
-            decoupled-diloco or local-sgd.
+            decoupled-diloco (where none is named) or local-sgd.
         sync_every: H, inner steps between two rounds of the same fragment; never divided.
         fragments: P, parts of the model synchronized in turn; at most H.
         in_flight: Rounds a learner keeps outstanding; at most P.
@@ -71,7 +71,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     overlap_steps: AtLeastZero | None = 0
     plan: Literal["bytes", "strided"] = "bytes"
     merge: Literal["weighted-mean", "radial-directional-mean"] = "weighted-mean"
-    weights: Literal["tokens2-per-step", "tokens", "uniform"] = "tokens"
+    weights: Literal["tokens2-per-step", "tokens", "uniform"] = "uniform"
     outer_lr: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] = 0.7
     outer_momentum: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.9
     outer_nesterov: bool = True

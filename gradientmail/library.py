@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from gradientmail.algorithms.presets import preset
+from gradientmail.algorithms.presets import DEFAULT, preset
 from gradientmail.clock import SystemClock, system_random
 from gradientmail.config import NodeSettings, RunSettings, resolve
 from gradientmail.doctor import require_fit
@@ -18,7 +18,7 @@ def init(
     url: str,
     model: nn.Module,
     *,
-    algorithm: str = "decoupled-diloco",
+    algorithm: str = DEFAULT,
     node: NodeSettings | None = None,
     **settings: Any,  # noqa: ANN401 - the fields of RunSettings
 ) -> Manifest:

@@ -9,6 +9,9 @@ from typing import Any, Final
 from gradientmail.config import nearest
 from gradientmail.errors import SettingsError
 
+DEFAULT: Final = "decoupled-diloco"
+"""What suits scattered machines: no one waits for anyone."""
+
 PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
     # DiLoCo (arXiv 2311.08105): H = 500, Nesterov (.7, .9) on the mean; all wait for all.
     "diloco": {

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradientmail.algorithms.presets import preset
+from gradientmail.algorithms.presets import DEFAULT, preset
 from gradientmail.config import NodeSettings, RunSettings, from_environment, resolve
 from gradientmail.errors import SettingsError
 
@@ -27,9 +27,8 @@ def run_settings(
         (ENVIRONMENT, from_environment(RunSettings, environ)),
         ("--set", _assigned(assignments)),
     ]
-    default = RunSettings().algorithm
     named = [values["algorithm"] for _, values in layers if "algorithm" in values]
-    name = str([default, *named][-1])
+    name = str([DEFAULT, *named][-1])
     return resolve(RunSettings, (f"preset {name}", preset(name)), *layers)
 
 

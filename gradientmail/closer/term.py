@@ -8,7 +8,7 @@ from gradientmail.closer.desk import Desk
 from gradientmail.closer.fleet import Fleet
 from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.closer.sweeper import Sweeper
-from gradientmail.errors import StoreFullError, StoreUnavailableError
+from gradientmail.errors import StoreError, StoreUnavailableError
 from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.records.head import Head
 from gradientmail.run import Version
@@ -140,5 +140,5 @@ class TermOfOffice:
             fragment = await self._to_sweep.get()
             try:
                 await self._sweepers[fragment].sweep(self._closers[fragment].present.number)
-            except (StoreUnavailableError, StoreFullError) as exc:
+            except StoreError as exc:  # what is not swept now is found by a later sweep
                 self._desk.log.warning("could not sweep: %s", exc, extra={"fragment": fragment})

@@ -121,8 +121,8 @@ async def _rights(probe: Probe) -> str:
     if not denied:
         return f"may {granted}"
     detail = f"may {granted or 'do nothing'}; may not {', '.join(denied)}"
-    if denied.keys() <= {"list", "delete"}:
-        advice = "enough for a learner; a closer must list, and delete to sweep"
+    if denied.keys() == {"delete"}:
+        advice = "enough to train and close; what is superfluous is swept by who may delete"
         raise Complaint(detail, advice, Verdict.WARNED)
     raise Complaint(detail, next(iter(denied.values())))
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from gradientmail.algorithms.presets import DEFAULT, preset
 from gradientmail.cli.settings import node_settings, run_settings
-from gradientmail.config import RunSettings
+from gradientmail.config import RunSettings, resolve
 from gradientmail.errors import SettingsError
 
 
@@ -44,14 +45,8 @@ def test_the_preset_may_be_named_in_any_place(tmp_path: Path, place: str) -> Non
     assert (settings.algorithm, settings.sync_every, settings.outer_lr) == ("local-sgd", 8, 1.0)
 
 
-def test_without_anything_it_is_diloco_as_published() -> None:
-    settings = run_settings(None, [], {})
-
-    assert (settings.algorithm, settings.sync_every, settings.weights) == (
-        "diloco",
-        500,
-        "uniform",
-    )
+def test_where_nothing_names_a_preset_it_is_the_one_for_scattered_machines() -> None:
+    assert run_settings(None, [], {}) == resolve(RunSettings, ("preset", preset(DEFAULT)))
 
 
 def test_none_takes_a_setting_away() -> None:

@@ -159,7 +159,7 @@ GOLDEN: dict[str, tuple[msgspec.Struct, bytes]] = {
         b'"max_staleness":0,"merge":"weighted-mean","mixing":0.0,"outer_lr":0.7,'
         b'"outer_momentum":0.9,"outer_nesterov":true,"overlap_steps":0,"plan":"bytes",'
         b'"poll_s":1.0,"presence_s":60.0,"published":"F32","quorum":1,"retain":false,"seed":0,'
-        b'"stop_after_rounds":null,"sync_every":500,"uplink":"F32","weights":"tokens"},'
+        b'"stop_after_rounds":null,"sync_every":500,"uplink":"F32","weights":"uniform"},'
         b'"tensors":[{"alias":null,"dtype":"bfloat16","kind":"parameter","name":"wte.weight",'
         b'"shape":[256,64],"trainable":true},{"alias":"wte.weight","dtype":"bfloat16",'
         b'"kind":"parameter","name":"head.weight","shape":[256,64],"trainable":true},'
