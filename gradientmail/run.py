@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from gradientmail.algorithm import Algorithm, algorithm_of
 from gradientmail.codecs.layout import FragmentLayout, layout
+from gradientmail.errors import RecordError
 from gradientmail.mailbox import Mailbox
+from gradientmail.records import keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.estimates import Estimates
 from gradientmail.records.manifest import Manifest, PayloadRef, PlanEntry, TensorSpec
@@ -70,14 +72,18 @@ class Run:
         return Version(fragment=fragment, number=0, digest=self.digest, params=params)
 
     async def version(self, fragment: int, number: int) -> Version | None:
-        """Return that version; None when it is not committed."""
+        """Return that version; None when it is not committed.
+
+        Raises:
+            RecordError: the bytes are no commit of it.
+        """
         if number == 0:
             return self.origin(fragment)
-        return as_version(await self.mailbox.commit(fragment, number))
+        return self._own(await self.mailbox.commit(fragment, number))
 
     async def newest(self, fragment: int, hint: int = 0) -> Version:
         """Return the newest version there is; ``hint`` says where to begin looking."""
-        newest = as_version(await self.mailbox.newest_commit(fragment, hint))
+        newest = self._own(await self.mailbox.newest_commit(fragment, hint))
         return newest or self.origin(fragment)
 
     async def newest_of_all(self) -> list[Version]:
@@ -86,6 +92,14 @@ class Run:
         known = head.versions if head else ()
         hints = [*known, *[0] * len(self.layouts)]
         return [await self.newest(p, hints[p]) for p in range(len(self.layouts))]
+
+    def _own(self, found: tuple[RoundRecord, str] | None) -> Version | None:
+        """Return the version a record commits, having found that it is of this run."""
+        if found is not None and found[0].run != self.name:
+            record = found[0]
+            key = keys.commit(record.fragment, record.version)
+            raise RecordError(key, f"of run {record.run!r}, this is {self.name!r}")
+        return as_version(found)
 
 
 def as_version(found: tuple[RoundRecord, str] | None) -> Version | None:

@@ -43,8 +43,6 @@ class Chain:
         return faults
 
     def _place(self, record: RoundRecord) -> Iterator[str]:
-        if record.run != self.run.name:
-            yield f"it is of run {record.run!r}, not of {self.run.name!r}"
         if record.parent != self.newest.digest:
             yield f"its parent is {record.parent}, version {self.newest.number} has another digest"
         if record.nonce in self._nonces:

@@ -3,7 +3,7 @@
 import msgspec
 
 from gradientmail.records.estimates import Estimates
-from gradientmail.records.fields import Count, Digest, Magnitude, Name, Nonce, Positive, Text
+from gradientmail.records.fields import Count, Digest, Key, Magnitude, Name, Nonce, Positive, Text
 from gradientmail.records.manifest import PayloadRef
 
 
@@ -28,14 +28,14 @@ class Participant(msgspec.Struct, frozen=True, kw_only=True):
     weight: Magnitude
     norm: Magnitude
     clip: Magnitude
-    key: str
+    key: Key
     digest: Digest
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     """One object under the fragment's mail that was not counted, and why."""
 
-    key: str
+    key: Key
     reason: Text
 
 

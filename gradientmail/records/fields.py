@@ -22,4 +22,12 @@ Nonce = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 
 Digest = Annotated[str, msgspec.Meta(pattern=r"^xxh3_128:[0-9a-f]{32}\Z")]
 
+Key = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?=.{1,512}\Z)(?!(.*/)?\.{1,2}(/|\Z))([A-Za-z0-9._-]+/)*(?!\.)[A-Za-z0-9._-]+\Z"
+    ),
+]
+"""What ``store.base.check_key`` lets through: a record names no object that no store can hold."""
+
 Text = Annotated[str, msgspec.Meta(max_length=2000)]

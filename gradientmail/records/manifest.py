@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from gradientmail.config import RunSettings
-from gradientmail.records.fields import Count, Digest, Name, Positive, Text
+from gradientmail.records.fields import Count, Digest, Key, Name, Positive, Text
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class PlanEntry(msgspec.Struct, frozen=True):
 class PayloadRef(msgspec.Struct, frozen=True, kw_only=True):
     """Where a payload is, its size, and what its bytes must hash to."""
 
-    key: str
+    key: Key
     size_bytes: Positive
     digest: Digest
 

@@ -9,7 +9,6 @@ forms in which no record of any kind may be read.
 """
 
 import gzip
-import json
 from collections.abc import Callable, Iterator, Mapping
 
 from gradientmail.codecs.precision import Precision
@@ -355,7 +354,6 @@ def broken_records(good: bytes) -> Iterator[tuple[str, bytes]]:
     for cut in range(1, len(good)):
         yield f"cut at {cut}", good[:cut]
     text = good.decode()
-    tree = json.loads(text)
     first = text[1:].partition(",")[0]
     changes = {
         "a field twice": "{" + first + "," + text[1:],
@@ -366,7 +364,6 @@ def broken_records(good: bytes) -> Iterator[tuple[str, bytes]]:
         "a line break behind it": text + "\n",
         "NUL behind it": text + "\x00",
         "a byte order mark": "\ufeff" + text,
-        "no kind": json.dumps({k: v for k, v in tree.items() if k != "kind"}),
         "a newer format": text.replace('/1"', '/2"'),
         "deep nesting": "{" + f'"a":{"[" * 50_000}{"]" * 50_000},' + text[1:],
         "a lone surrogate": "{" + '"a":"\\ud800",' + text[1:],
@@ -377,9 +374,3 @@ def broken_records(good: bytes) -> Iterator[tuple[str, bytes]]:
     yield from ((name, changed.encode()) for name, changed in changes.items())
     yield "UTF-16", text.encode("utf-16")
     yield "not UTF-8", good[:-2] + b"\xc3\x28" + good[-2:]
-    for name in tree:
-        wrong: tuple[object, ...] = (None, -1, 1e300, 2**60, "\x00", [[]], {"a": {}})
-        for value in wrong:
-            if tree[name] != value:
-                changed = {**tree, name: value}
-                yield f"{name} = {value!r}", json.dumps(changed, separators=(",", ":")).encode()

@@ -145,7 +145,7 @@ def changed_participant(record: RoundRecord, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda r: {"run": "run-other"}, "it is of run 'run-other'"),
+        (lambda r: {"run": "run-other"}, "of run 'run-other'"),
         (lambda r: {"parent": r.params.digest}, "its parent is"),
         (lambda r: {"applied": {}}, "its `applied` does not follow"),
         (lambda r: {"applied": {**r.applied, "eve": 0}}, "its `applied` does not follow"),
@@ -155,7 +155,7 @@ def changed_participant(record: RoundRecord, **changes: Any) -> dict[str, Any]:
         (lambda r: {"update": r.params}, "the run's settings call for"),
         (lambda r: {"norm": 7.0}, "its weights, norms or cosine are not what its inputs give"),
         (lambda r: {"cosine": 0.5}, "its weights, norms or cosine are not what its inputs give"),
-        (lambda r: changed_participant(r, weight=1.0), "ann's contribution weighs 1.0, by tokens"),
+        (lambda r: changed_participant(r, weight=7.0), "ann's contribution weighs 7.0, by"),
         (lambda r: changed_participant(r, clip=0.5), "its clip factors do not follow"),
         (lambda r: changed_participant(r, base=2), "ann's contribution lies under another's key"),
         (lambda r: changed_participant(r, base=2), "is too old or too new"),
