@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import xxhash
 
 from gradientmail.simulation.checks import check_counts, check_history, check_presences
+from gradientmail.simulation.families import FAMILIES
 from gradientmail.simulation.rederiving import check_versions
-from gradientmail.simulation.scenario import Scenario, scenario_of
+from gradientmail.simulation.scenario import Scenario
 from gradientmail.simulation.sightings import sightings_of
 from gradientmail.simulation.world import Outcome, run_world
 
@@ -31,19 +32,14 @@ class Verdict:
     commits: int
 
 
-def world_of(seed: int) -> Scenario:
-    """Return the world of ``seed``; every second one becomes calm, and must then go on."""
-    return scenario_of(seed, liveness=seed % 2 == 1)
-
-
 def judged(scenario: Scenario) -> Verdict:
     """Run a scenario and judge it."""
     return verdict_on(run_world(scenario))
 
 
-def judged_seed(seed: int) -> Verdict:
-    """Run the world of ``seed`` and judge it."""
-    return judged(world_of(seed))
+def judged_seed(seed: int, family: str = "any") -> Verdict:
+    """Run the world of ``seed`` in one of ``families.FAMILIES`` and judge it."""
+    return judged(FAMILIES[family](seed))
 
 
 def verdict_on(outcome: Outcome) -> Verdict:

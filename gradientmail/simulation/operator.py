@@ -45,16 +45,17 @@ def add_foreign(bucket: Bucket, rng: random.Random) -> None:
 
 
 def forge_head(bucket: Bucket, rng: random.Random) -> None:
-    """Put a head hint that is wrong, as a restored backup would be."""
+    """Put a head hint that is wrong: mostly an old one, as from a restored backup."""
     found = bucket.read(keys.HEAD)
     if found is None:
         return
     head = json.loads(found)
-    head["versions"] = [max(0, v + rng.randint(-5, 5)) for v in head["versions"]]
-    if rng.random() < 0.3:
+    wrong_by = rng.choice([-1, -5, -5, 5])
+    head["versions"] = [max(0, version + wrong_by) for version in head["versions"]]
+    if rng.random() < 0.2:
         head |= {"stopping": True, "done": True}
     text = json.dumps(head, sort_keys=True, separators=(",", ":"))
-    bucket.put(NAME, keys.HEAD, text.encode() if rng.random() < 0.8 else found[:50])
+    bucket.put(NAME, keys.HEAD, text.encode() if rng.random() < 0.9 else found[:50])
 
 
 def ask_to_stop(bucket: Bucket) -> None:

@@ -8,6 +8,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from gradientmail.closer.sweeper import Sweeper
@@ -44,15 +45,15 @@ def _timeout_is_failure() -> list[Patch]:
     """A commit without an answer has failed: its payloads are cleaned up, another one follows."""
 
     async def create_commit(self: Mailbox, record: RoundRecord) -> Created:
-        key = keys.commit(record.fragment, record.version)
-        assert isinstance(self.store, RetryingStore)
+        key, bare = keys.commit(record.fragment, record.version), vars(self.store)["_inner"]
         try:
-            return await self.store._inner.create(key, canonical.encode(record))
+            created: Created = await bare.create(key, canonical.encode(record))
         except StoreUnavailableError:
             if not record.empty:
                 refs = (record.params, record.outer, record.update)
                 await self.store.delete([ref.key for ref in refs if ref is not None])
             raise
+        return created
 
     return [(Mailbox, "create_commit", create_commit)]
 
@@ -61,7 +62,7 @@ def _exists_is_ours() -> list[Patch]:
     """EXISTS is taken for the echo of our own lost answer, without a look."""
 
     async def create(self: RetryingStore, key: str, data: bytes) -> Created:
-        await self._inner.create(key, data)
+        await vars(self)["_inner"].create(key, data)
         return Created.CREATED
 
     return [(RetryingStore, "_create", create)]
@@ -101,8 +102,10 @@ def _swept_commits() -> list[Patch]:
 
     async def sweep_all(self: Sweeper, head: int) -> None:
         await sweep(self, head)
-        old = range(1, self._sweeping.boundary + 1)
-        await self._desk.run.mailbox.store.delete([keys.commit(self._fragment, v) for v in old])
+        mine = vars(self)
+        old = range(1, mine["_sweeping"].boundary + 1)
+        store = mine["_desk"].run.mailbox.store
+        await store.delete([keys.commit(mine["_fragment"], version) for version in old])
 
     return [(Sweeper, "sweep", sweep_all)]
 
@@ -111,7 +114,7 @@ def _swept_unreferenced() -> list[Patch]:
     """The sweep takes every payload that no commit names now."""
 
     def payloads(
-        self: Sweeping, listing: Sequence[tuple[int, str]], referenced: Collection[str]
+        _: Sweeping, listing: Sequence[tuple[int, str]], referenced: Collection[str]
     ) -> tuple[str, ...]:
         return tuple(key for _, key in listing if key not in referenced)
 
@@ -135,16 +138,7 @@ def _blind_closer() -> list[Patch]:
     observe = Closing.observe
 
     def observe_blindly(self: Closing, look: Look) -> tuple[Closing, Decision]:
-        return observe(self, replace_look(look))
-
-    def replace_look(look: Look) -> Look:
-        return Look(
-            now=look.now,
-            committed=False,
-            accepted=look.accepted,
-            rejected=look.rejected,
-            live=look.live,
-        )
+        return observe(self, replace(look, committed=False))
 
     return [(Closing, "observe", observe_blindly)]
 
