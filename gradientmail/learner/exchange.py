@@ -77,6 +77,10 @@ class Exchange:
         """A commit has spoken of a contribution."""
         self.outbox.forget(key)
 
+    def start_over(self, fragment: int) -> None:
+        """Drop the residual: another self has sent it."""
+        self.outbox.start_over(fragment)
+
     def take(self) -> tuple[list[Arrival], list[tuple[str, str]]]:
         """Return what arrived since the last call, and (key, reason) of drafts refused."""
         with self._lock:
@@ -231,7 +235,7 @@ class Exchange:
         return params
 
     async def _payload(self, ref: PayloadRef) -> bytes:
-        data = await self._run.mailbox.store.read(ref.key)
+        data = await self._run.mailbox.store.read(ref.key, 0, ref.size_bytes + 1)
         if data is None:
             raise PayloadError(f"{ref.key} is gone: swept, or lost")
         if len(data) != ref.size_bytes or canonical.digest_of(data) != ref.digest:

@@ -61,9 +61,15 @@ class Outbox:
         self._order(lambda: self._withdraw(fragment, key))
 
     def forget(self, key: str) -> None:
-        """A commit has spoken of the contribution under ``key``: the store has it."""
-        self._unsettled.discard(key)
+        """A commit has spoken of the contribution under ``key``: it need not be acknowledged."""
+        if key in self._open:
+            self._unsettled.discard(key)
         self._order(lambda: self._forget(key))
+
+    def start_over(self, fragment: int) -> None:
+        """Another self of ours has sent what is left of ``fragment``: drop the residual."""
+        self._unsettled.add(str(fragment))
+        self._order(lambda: self._drop_residual(fragment))
 
     @property
     def settled(self) -> bool:
@@ -153,6 +159,10 @@ class Outbox:
         if posting is not None:
             posting.task.cancel()
         self._settle(key)
+
+    async def _drop_residual(self, fragment: int) -> None:
+        self.residuals[fragment] = None
+        self._settle(str(fragment))
 
     async def _withdraw(self, fragment: int, key: str) -> None:
         posting = self._open.pop(key, None)

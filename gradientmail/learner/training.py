@@ -16,7 +16,7 @@ from gradientmail.learner.desk import Desk
 from gradientmail.learner.parameters import FragmentTensors
 from gradientmail.learner.posts import Arrival, Draft, Progress
 from gradientmail.protocol.publishing import Decision, Hold, Publish, Publishing, Train
-from gradientmail.protocol.recovery import Fate, Posted, fate, is_applied, reason_rejected
+from gradientmail.protocol.recovery import Fate, Posted, fate, reason_rejected
 from gradientmail.records import keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.run import Version
@@ -48,6 +48,10 @@ class Wire(Protocol):
 
     def forget(self, key: str) -> None:
         """A commit has spoken of a contribution."""
+        ...
+
+    def start_over(self, fragment: int) -> None:
+        """Drop the residual: another self has sent it."""
         ...
 
 
@@ -165,11 +169,10 @@ class Training:
 
     def flush(self) -> None:
         """Publish what every fragment has left, as this learner's last word on it."""
-        schedule = self._run.algorithm.schedule
         for p, fragment in enumerate(self.fragments):
             open_here = any(one.base == fragment.version.number for one in fragment.posted)
             if not open_here and self.step > self.publishing.anchored_at[p]:
-                self._publish(schedule.round_of(p, fragment.version.number + 1), final=True)
+                self._publish(self._round_of(p, fragment.version.number), final=True)
 
     def report(self, loss: float | None = None, *, holding: bool = False) -> None:
         """Tell the exchange how far we are."""
@@ -230,11 +233,13 @@ class Training:
         return True
 
     def _take_back(self, key: str) -> None:
-        """Forget a draft that could not be sent: it was never posted."""
-        for fragment in self.fragments:
-            posted = [one for one in fragment.posted if one.key != key]
-            self._posted -= len(fragment.posted) - len(posted)
-            fragment.posted = posted
+        """Forget a draft that could not be sent: it was never posted, and its round is open."""
+        for p, fragment in enumerate(self.fragments):
+            for one in [one for one in fragment.posted if one.key == key]:
+                fragment.posted.remove(one)
+                fragment.snapshot = None
+                self._posted -= 1
+                self.publishing = self.publishing.withdrawn(self._round_of(p, one.base))
 
     def _discard(self, reason: str) -> None:
         """Go back to the anchors: nothing that was trained since can be used."""
@@ -246,14 +251,13 @@ class Training:
         )
         self._rejected = reason
         self._discarded()
-        for p, fragment in enumerate(self.fragments):
+        self.publishing = self.publishing.reanchored(self.step)
+        for fragment in self.fragments:
             fragment.tensors.scatter(fragment.committed)
             if fragment.snapshot is not None:
                 fragment.snapshot = fragment.anchor
             fragment.snapshot_at = (self.step, self.tokens)
             fragment.anchored_tokens = self.tokens
-            version = fragment.version.number
-            self.publishing = self.publishing.aligned(p, version, self.step)
 
     # -- aligning ----------------------------------------------------------------------------
 
@@ -263,17 +267,14 @@ class Training:
         fragment, newest = self.fragments[p], arrival.version.record
         if newest is None or arrival.version.number <= fragment.version.number:
             return
-        snapshot, since = self._snapshot(fragment, p, newest)
-        if snapshot is None:
-            round_index = self._run.algorithm.schedule.round_of(p, fragment.version.number + 1)
-            self.publishing = self.publishing.published(round_index, self.step)
+        self._heed_another_self(fragment, newest)
+        snapshot, since = self._snapshot(fragment)
         dropped = self._resolve(fragment, arrival.history)
         rule = self._run.algorithm.alignment
         committed = arrival.params
         anchor = fragment.tensors.rounded(committed)
         local = fragment.tensors.gather()
-        drift_from = local if snapshot is None else snapshot
-        fragment.tensors.scatter(rule.align(fragment.anchor, committed, local, drift_from))
+        fragment.tensors.scatter(rule.align(fragment.anchor, committed, local, snapshot))
         kept = (self.step - since[0], self.tokens - since[1]) if rule.keeps else (0, 0)
         fragment.version, fragment.committed, fragment.anchor = arrival.version, committed, anchor
         fragment.snapshot = None
@@ -281,18 +282,36 @@ class Training:
         anchored_at = self.step - kept[0] - dropped[0]
         self.publishing = self.publishing.aligned(p, arrival.version.number, anchored_at)
 
-    def _snapshot(
-        self, fragment: LocalFragment, p: int, newest: RoundRecord
-    ) -> tuple[Tensor | None, tuple[int, int]]:
-        """Return what no contribution holds starts from, and the counters then.
+    def _heed_another_self(self, fragment: LocalFragment, newest: RoundRecord) -> None:
+        """Count nothing twice that was posted under our name after the state we come from.
 
-        None: nothing: an earlier self of ours, restarted from an older state, has posted it.
+        What was posted against this very version is posted again: it counts once, and the
+        residual moves as it did then. Where more was, all we have left was part of it.
         """
+        p, here = fragment.version.fragment, fragment.version.number
+        used = newest.applied.get(self._desk.name, -1)
+        trained = self.step > self.publishing.anchored_at[p]
+        if used == here and fragment.snapshot is None and trained:
+            self._publish(self._round_of(p, here), final=False)
+        elif used > here:
+            fragment.snapshot = fragment.tensors.gather()
+            fragment.snapshot_at = (self.step, self.tokens)
+            for one in fragment.posted:
+                self._wire.forget(one.key)
+            fragment.posted = []
+            self._wire.start_over(p)
+            self.publishing = self.publishing.published(self._round_of(p, here), self.step)
+
+    def _snapshot(self, fragment: LocalFragment) -> tuple[Tensor, tuple[int, int]]:
+        """Return what no contribution holds starts from, and the counters then."""
         if fragment.snapshot is not None:
             return fragment.snapshot, fragment.snapshot_at
-        if is_applied(self._desk.name, fragment.version.number, newest):
-            return None, (self.step, self.tokens)
-        return fragment.anchor, (self.publishing.anchored_at[p], fragment.anchored_tokens)
+        anchored_at = self.publishing.anchored_at[fragment.version.fragment]
+        return fragment.anchor, (anchored_at, fragment.anchored_tokens)
+
+    def _round_of(self, p: int, base: int) -> int:
+        """Return the round that a contribution to fragment ``p`` against ``base`` is for."""
+        return self._run.algorithm.schedule.round_of(p, base + 1)
 
     def _resolve(self, fragment: LocalFragment, history: Sequence[RoundRecord]) -> tuple[int, int]:
         """Learn what became of our contributions; return the (steps, tokens) to carry on."""

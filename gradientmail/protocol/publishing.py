@@ -100,12 +100,17 @@ class Publishing:
             in_flight=(*self.in_flight, flight),
         )
 
-    def aligned(self, fragment: int, version: int, anchored_at: int) -> "Publishing":
-        """Return the state after aligning ``fragment`` with ``version``: its round is resolved.
+    def withdrawn(self, round_index: int) -> "Publishing":
+        """Return the state after ``round_index`` turned out not to be sent: it is open again."""
+        rest = tuple(f for f in self.in_flight if f.round_index != round_index)
+        return replace(self, in_flight=rest)
 
-        Aligned again with the version it has, a fragment starts over: what is in flight does not
-        count as posted.
-        """
+    def reanchored(self, step: int) -> "Publishing":
+        """Return the state after going back to all anchors: no step up to ``step`` is left."""
+        return replace(self, anchored_at=(step,) * len(self.anchored_at))
+
+    def aligned(self, fragment: int, version: int, anchored_at: int) -> "Publishing":
+        """Return the state after aligning ``fragment`` with ``version``: its round is resolved."""
         resolved = self.schedule.fragment_of
         return replace(
             self,

@@ -27,6 +27,8 @@ SYNCHRONOUS: dict[str, Any] = {
     "lease_s": 1.0,
     "poll_s": 0.02,
     "stop_after_rounds": 12,
+    "uplink": "I4",
+    "downlink": "I8",
     "keep_versions": 1000,
 }
 

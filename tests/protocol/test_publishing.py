@@ -191,7 +191,7 @@ def test_a_contribution_that_could_not_be_posted_is_made_anew() -> None:
     for _ in range(3):
         walk.train()
     assert (walk.published, walk.settle()) == ([(0, 3)], Hold())
-    walk.publishing = walk.publishing.aligned(0, 0, walk.step)
+    walk.publishing = walk.publishing.withdrawn(0).reanchored(walk.step)
     assert walk.settle() == Train()
     for _ in range(3):
         walk.train()
