@@ -38,7 +38,7 @@ async def persistently(
 ) -> T:
     """Return what ``act`` does, tried again for as long as the store is out of reach or full.
 
-    Every act of a closer may be repeated: what counts is created once, whoever tries how often.
+    The act may be repeated: what counts is created once, or has a name that is ours alone.
     """
     while True:
         try:

@@ -10,6 +10,7 @@ contribution (error feedback), and all of a contribution that no commit used.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,11 +19,14 @@ from gradientmail.algorithm import DELTA
 from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.streaming import BufferSource, PayloadReader
-from gradientmail.errors import PayloadError, StoreFullError, StoreUnavailableError
+from gradientmail.errors import PayloadError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.posts import Draft, Encoded, encode_delta
 from gradientmail.records import canonical
 from gradientmail.records.contribution import ContributionRecord
+from gradientmail.tasks import persistently
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -143,13 +147,7 @@ class Outbox:
 
     async def _upload(self, draft: Draft, buffers: Sequence[bytes | memoryview]) -> None:
         """Put until it is acknowledged; the name is ours alone, so it may be put twice."""
-        while True:
-            try:
-                await self._run.mailbox.store.put(draft.key, buffers)
-                break
-            except (StoreUnavailableError, StoreFullError) as exc:
-                self._desk.log.warning("could not post, trying again: %s", exc)
-                await self._desk.clock.sleep(self._run.manifest.settings.poll_s)
+        await self._persist(lambda: self._run.mailbox.store.put(draft.key, buffers))
         extra = {"fragment": draft.fragment, "version": draft.base.number}
         self._desk.log.debug("posted %d steps against", draft.steps, extra=extra)
         self._settle(draft.key)
@@ -166,19 +164,27 @@ class Outbox:
 
     async def _withdraw(self, fragment: int, key: str) -> None:
         posting = self._open.pop(key, None)
-        payload_format = self._format(fragment)
         if posting is not None:
             posting.task.cancel()
-            data: bytes | None = payload_format.header(None) + bytes(posting.data)
+            data: bytes | None = self._format(fragment).header(None) + bytes(posting.data)
         else:  # posted by an earlier incarnation, whose memory is gone
-            data = await self._run.mailbox.store.read(key)
+            data = await self._persist(lambda: self._run.mailbox.store.read(key))
         if data is not None:
-            delta = _decoded(payload_format, data)
-            residual = self.residuals[fragment]
-            if residual is not None:
-                delta = residual + delta.to(residual.device)
-            self.residuals[fragment] = delta
+            self._add_to_residual(fragment, key, data)
         self._settle(key)
+
+    def _add_to_residual(self, fragment: int, key: str, data: bytes) -> None:
+        residual = self.residuals[fragment]
+        try:
+            delta = _decoded(self._format(fragment), data).to(self._desk.device)
+        except PayloadError as exc:
+            self._desk.log.warning("%s is damaged, its steps are lost: %s", key, exc)
+            return
+        self.residuals[fragment] = delta if residual is None else residual + delta
+
+    async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
+        pause_s = self._run.manifest.settings.poll_s
+        return await persistently(act, self._desk.clock, self._desk.log, pause_s=pause_s)
 
 
 def _decoded(payload_format: PayloadFormat, data: bytes) -> Tensor:
