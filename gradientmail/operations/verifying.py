@@ -183,11 +183,12 @@ class FragmentVerifier:
         behind = [found for entry in listing if (found := keys.parse_commit(entry.key))]
         if behind and await mailbox.store.read(following, 0, 1) is None:
             self._fault(following, f"it is missing, but version {behind[-1]} is there")
-        if self._boundary >= newest and self._boundary >= 0:
-            key = keys.boundary(self._fragment, self._boundary)
-            self._fault(key, f"it lets the newest version, {newest}, be swept")
-        if self._boundary >= 0 and self._run.manifest.settings.retain:
-            key = keys.boundary(self._fragment, self._boundary)
+        if self._boundary < 0:
+            return
+        key = keys.boundary(self._fragment, self._boundary)
+        if self._boundary >= newest and await self._version(self._boundary + 1) is None:
+            self._fault(key, "it lets the newest version be swept")
+        if self._run.manifest.settings.retain:
             self._fault(key, "the run is to retain everything, but was swept")
 
     def _note(self, number: int, reason: str) -> None:

@@ -207,7 +207,7 @@ async def test_a_gap_in_the_chain_is_a_fault(tmp_path: Path) -> None:
 async def test_a_boundary_that_takes_the_newest_version_is_a_fault(tmp_path: Path) -> None:
     bench, _ = await trained(tmp_path, rounds=2)
     await sweep(bench, 2)
-    reason = "it lets the newest version, 2, be swept"
+    reason = "it lets the newest version be swept"
     assert await faults_of(bench) == [(keys.boundary(0, 2), reason)]
 
 
