@@ -58,7 +58,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         poll_s: Seconds between two looks at the store.
         lease_s: How long a silent closer keeps the lease.
         presence_s: How long a silent learner counts as live.
-        keep_versions: Versions whose payloads a sweep leaves.
+        keep_versions: Versions whose payloads a sweep leaves, at least max_staleness + 1.
         retain: Keep every payload and contribution, so that `gradientmail verify` can re-derive
             every version; nothing is swept.
         seed: Where programs draw their initial parameters from.

@@ -41,6 +41,12 @@ class Version:
         return self.record.update if self.record else None
 
     @property
+    def payloads(self) -> dict[str, PayloadRef]:
+        """What it consists of, by role: params, and outer and update where it has them."""
+        roles = {"params": self.params, "outer": self.outer, "update": self.update}
+        return {role: ref for role, ref in roles.items() if ref is not None}
+
+    @property
     def applied(self) -> dict[str, int]:
         """Highest base used of each learner."""
         return self.record.applied if self.record else {}
@@ -141,6 +147,11 @@ def fragment_layout(
     """Return where the tensors of a fragment lie: parameters in the plan's order, then buffers."""
     sizes: dict[str, list[tuple[str, int]]] = {"parameter": [], "buffer": []}
     for entry in entries:
+        if (entry.start_row, entry.end_row) != (0, None):
+            raise RecordError(
+                keys.MANIFEST,
+                f"it deals rows of {entry.name!r}: this gradientmail deals whole tensors only",
+            )
         spec = specs[entry.name]
         sizes[spec.kind].append((spec.name, numel_of(spec)))
     return layout(sizes["parameter"], sizes["buffer"])

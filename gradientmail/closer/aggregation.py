@@ -20,11 +20,10 @@ OUTER = "outer"
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """The payload files of one version, by role: params, outer and update."""
+    """The payload files that the next version is made from; ``outer`` once there is one."""
 
     params: Path
     outer: Path | None = None
-    update: Path | None = None
 
 
 def aggregate(

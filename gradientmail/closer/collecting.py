@@ -1,14 +1,19 @@
 """Collecting: looks at one round's mail until the round is to be closed."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
+from gradientmail.errors import StoreUnavailableError
 from gradientmail.protocol.closing import Adopt, Close, Closing, Look, Wait
 from gradientmail.protocol.judging import Round
 from gradientmail.records import keys
+
+ATTEMPTS = 3
+"""How often an object is tried that the store does not give out, while it answers otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,29 +33,34 @@ class Collected:
 
 @dataclass
 class Collecting:
-    """The mail of one round: judged as it arrives, each object once.
-
-    Attributes:
-        live: Returns the learners that are live now.
-        call: Tells learners that the round's grace window is open.
-    """
+    """The mail of one round: judged as it arrives, each object once."""
 
     desk: Desk
-    live: Callable[[], frozenset[str]]
-    call: Callable[[], None]
     intake: Intake
     judged: Round
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[Verdict | None]] = field(default_factory=dict)
     _rejected: list[Rejected] = field(default_factory=list)
+    _warned: bool = False
     _foreign: set[str] = field(default_factory=set)
+    _failures: Counter[str] = field(default_factory=Counter)
 
-    async def run(self, closing: Closing) -> Collected | None:
-        """Look until ``closing`` decides; None: someone else has closed the round."""
+    async def run(
+        self, closing: Closing, live: Callable[[], frozenset[str]], call: Callable[[], None]
+    ) -> Collected | None:
+        """Look until ``closing`` decides; None: someone else has closed the round.
+
+        It may be run again after an outage: what was judged stays judged.
+
+        Args:
+            closing: The round's state machine, at its beginning.
+            live: Returns the learners that are live now.
+            call: Tells learners that the round's grace window is open.
+        """
         began = self.desk.clock.now()
         try:
             while True:
-                closing, decision = closing.observe(await self._look())
+                closing, decision = closing.observe(await self._look(live))
                 match decision:
                     case Adopt():
                         return None
@@ -59,13 +69,22 @@ class Collecting:
                         return self._collected(learners, None if since is None else since - began)
                     case Wait():
                         if decision.calling:
-                            self.call()
+                            call()
+                        elif decision.until is not None and not self._warned:
+                            self._warn_of_quorum(closing)
                         await self._pause(decision)
         finally:
             for task in self._tasks.values():
                 task.cancel()
+            self._tasks.clear()
 
-    async def _look(self) -> Look:
+    @property
+    def idle(self) -> bool:
+        """Whether there is no mail that a commit might hold."""
+        accepted = any(isinstance(verdict, Accepted) for verdict in self.verdicts.values())
+        return not self._tasks and not accepted
+
+    async def _look(self, live: Callable[[], frozenset[str]]) -> Look:
         """List the mail, start judging what is new, and take in what has been judged."""
         fragment, mailbox = self.judged.fragment, self.desk.run.mailbox
         committed = await mailbox.commit(fragment, self.judged.version) is not None
@@ -80,9 +99,9 @@ class Collecting:
                 judging = self.intake.judge(self.judged, parsed, entry)
                 self._tasks[entry.key] = asyncio.create_task(judging)
         self._take_in()
-        return self._seen(committed=committed)
+        return self._seen(live(), committed=committed)
 
-    def _seen(self, *, committed: bool) -> Look:
+    def _seen(self, live: frozenset[str], *, committed: bool) -> Look:
         """Return what the verdicts amount to. A rejection answers for its own round only."""
         base = keys.mail_before(self.judged.fragment, self.judged.version - 1)
         accepted = {v.record.learner for v in self.verdicts.values() if isinstance(v, Accepted)}
@@ -96,7 +115,7 @@ class Collecting:
             committed=committed,
             accepted=accepted,
             rejected=rejected - accepted,
-            live=self.live() | self._being_judged(),
+            live=live | self._being_judged(),
         )
 
     def _being_judged(self) -> set[str]:
@@ -106,7 +125,7 @@ class Collecting:
 
     def _take_in(self) -> None:
         for key in [key for key, task in self._tasks.items() if task.done()]:
-            verdict = self._tasks.pop(key).result()
+            verdict = self._verdict(key, self._tasks.pop(key))
             if verdict is None:
                 continue
             self.verdicts[key] = verdict
@@ -114,6 +133,18 @@ class Collecting:
                 self._rejected.append(verdict)
                 extra = {"fragment": self.judged.fragment, "learner": verdict.learner}
                 self.desk.log.warning("rejected %s: %s", key, verdict.reason, extra=extra)
+
+    def _verdict(self, key: str, task: asyncio.Task[Verdict | None]) -> Verdict | None:
+        """Return the verdict on one object; None: look again. One bad object holds up no round."""
+        try:
+            return task.result()
+        except StoreUnavailableError as exc:
+            self._failures[key] += 1
+            parsed = keys.parse_mail(key)
+            if parsed is None or self._failures[key] < ATTEMPTS:
+                self.desk.log.warning("could not judge %s, trying again: %s", key, exc)
+                return None
+            return Rejected(key=key, learner=parsed.learner, reason=f"cannot be read: {exc}")
 
     async def _pause(self, decision: Wait) -> None:
         """Wait for the next poll, the decision's deadline, or the next verdict."""
@@ -135,6 +166,16 @@ class Collecting:
             accepted=_one_each(accepted),
             rejected=tuple(self._rejected),
             quorum_s=quorum_s,
+        )
+
+    def _warn_of_quorum(self, closing: Closing) -> None:
+        self._warned = True
+        self.desk.log.warning(
+            "every live learner was heard and the quorum of %d is not met: closing without it in "
+            "%.0f s",
+            closing.quorum,
+            closing.timeout_s,
+            extra={"fragment": self.judged.fragment, "version": self.judged.version},
         )
 
     def _report_foreign(self, key: str) -> None:

@@ -1,9 +1,16 @@
 """The fleet as a closer sees it: who is live, and from which versions they may still read."""
 
+import asyncio
+
 from gradientmail.clock import Clock
+from gradientmail.errors import StoreError
+from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
 from gradientmail.protocol.liveness import Liveness
 from gradientmail.records.presence import Presence
+
+READ_AT_ONCE = 16
+"""Presences read side by side."""
 
 LOOKS_PER_PRESENCE = 8
 """More than two: a closer that looks more seldom counts as stalled and declares no one silent."""
@@ -13,6 +20,7 @@ class Fleet:
     """Watches ``learners/`` by listing; reads only a presence whose tag has changed."""
 
     def __init__(self, mailbox: Mailbox, clock: Clock, *, run: str, presence_s: float) -> None:
+        self._log = get_logger("gradientmail.closer", run=run)
         self._mailbox = mailbox
         self._run = run
         self._clock = clock
@@ -23,16 +31,29 @@ class Fleet:
     async def look(self) -> None:
         """Look once."""
         entries = await self._mailbox.learners()
-        for name, entry in entries.items():
-            if name not in self._seen or self._seen[name][0] != entry.tag:
-                presence = await self._mailbox.presence(name)
-                if presence and (presence.run, presence.learner) == (self._run, name):
-                    self._seen[name] = entry.tag, presence
+        changed = [
+            (name, entry.tag)
+            for name, entry in entries.items()
+            if name not in self._seen or self._seen[name][0] != entry.tag
+        ]
+        seats = asyncio.Semaphore(READ_AT_ONCE)
+        await asyncio.gather(*(self._read(name, tag, seats) for name, tag in changed))
         tags = {name: tag for name, (tag, _) in self._seen.items()}
         self._liveness = self._liveness.observed(self._clock.now(), tags)
         for name, (_, presence) in self._seen.items():
             if presence.left:
                 self._liveness = self._liveness.left(name)
+
+    async def _read(self, name: str, tag: str, seats: asyncio.Semaphore) -> None:
+        """Read one presence; one that cannot be read is not seen, and in time falls silent."""
+        async with seats:
+            try:
+                presence = await self._mailbox.presence(name)
+            except StoreError as exc:
+                self._log.warning("cannot read who is there: %s", exc, extra={"learner": name})
+                return
+        if presence and (presence.run, presence.learner) == (self._run, name):
+            self._seen[name] = tag, presence
 
     def live(self) -> frozenset[str]:
         """Return the learners that are live now."""

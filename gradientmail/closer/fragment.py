@@ -37,6 +37,8 @@ class FragmentCloser:
         self._roles = roles(desk.run.algorithm, self._layout.numel)
         self._anchors = {present.number: present.digest}
         self._verdicts: Mapping[str, Verdict] = {}
+        self._collecting: Collecting | None = None
+        self._closing = False
         self._intake = Intake(
             store=desk.run.mailbox.store,
             spool=desk.spool,
@@ -61,28 +63,38 @@ class FragmentCloser:
             call: Takes a round whose grace window is open, to tell learners.
         """
         settings = self._desk.run.manifest.settings
+        collecting = self._collecting = self._collecting or await self._open()
+        closing = Closing(
+            quorum=settings.quorum,
+            grace_s=settings.grace_s,
+            timeout_s=self.present.estimates.timeout(settings.poll_s),
+        )
+        collected = await collecting.run(closing, live, lambda: call(self.round_index))
+        self._closing = True
+        try:
+            committed = None if collected is None else await self._close_unless_late(collected)
+            following = committed or await self._adopt()
+        finally:
+            self._closing = False
+        self._collecting = None
+        self._advance(following, collecting.verdicts)
+        return following
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing that its next version might hold."""
+        return not self._closing and (self._collecting is None or self._collecting.idle)
+
+    # -- collecting ------------------------------------------------------------------------
+
+    async def _open(self) -> Collecting:
         judged = await self._judged()
-        collecting = Collecting(
+        return Collecting(
             desk=self._desk,
-            live=live,
-            call=lambda: call(self.round_index),
             intake=self._intake,
             judged=judged,
             verdicts=carried_over(self._verdicts, judged),
         )
-        collected = await collecting.run(
-            Closing(
-                quorum=settings.quorum,
-                grace_s=settings.grace_s,
-                timeout_s=self.present.estimates.timeout(settings.poll_s),
-            )
-        )
-        committed = None if collected is None else await self._close_unless_late(collected)
-        following = committed or await self._adopt()
-        self._advance(following, collecting.verdicts)
-        return following
-
-    # -- collecting ------------------------------------------------------------------------
 
     async def _judged(self) -> Round:
         run, present = self._desk.run, self.present
@@ -201,7 +213,12 @@ class FragmentCloser:
         version = await self._desk.run.version(fragment, number)
         extra = {"fragment": fragment, "version": number}
         self._desk.log.info("adopted another closer's commit", extra=extra)
-        return _committed(version, fragment, number)
+        adopted = _committed(version, fragment, number)
+        if adopted.record and adopted.record.parent != self.present.digest:
+            raise RecordError(
+                keys.commit(fragment, number), "its parent is another version than the one before"
+            )
+        return adopted
 
     def _advance(self, following: Version, verdicts: Mapping[str, Verdict]) -> None:
         """Go on from ``following``; keep the files that its next round may need."""

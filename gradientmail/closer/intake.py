@@ -11,7 +11,7 @@ from gradientmail.closer.spool import Offload, Spool, file_digest
 from gradientmail.codecs.layout import FragmentLayout, chunks
 from gradientmail.codecs.payload import Header, PayloadFormat
 from gradientmail.codecs.streaming import FileSource, PayloadReader
-from gradientmail.errors import PayloadError, RecordError
+from gradientmail.errors import PayloadError, RecordError, StoreAccessError
 from gradientmail.protocol.judging import Round, reason_to_reject, reason_to_reject_data
 from gradientmail.records import canonical
 from gradientmail.records.contribution import ContributionRecord
@@ -70,7 +70,7 @@ class Intake:
         try:
             async with self._seats:
                 return await self._judge(judged, key, entry)
-        except (PayloadError, RecordError) as exc:
+        except (PayloadError, RecordError, StoreAccessError) as exc:
             self.spool.drop(entry.key)
             reason = exc.reason if isinstance(exc, RecordError) else str(exc)
             return Rejected(key=entry.key, learner=key.learner, reason=reason)

@@ -1,5 +1,7 @@
 """The lease in the store: standing for a term, beating while it is held, releasing it."""
 
+import asyncio
+
 from gradientmail.clock import Clock
 from gradientmail.errors import StoreFullError, StoreUnavailableError
 from gradientmail.logs import FieldLogger
@@ -73,7 +75,7 @@ class Lease:
                     await self._clock.sleep(max(0.0, until - self._clock.now()))
                 case BeatDue():
                     began = self._clock.now()
-                    if await self._beat():
+                    if await self._beat_within(self._lease_s / 4):
                         holder = holder.renewed(began)
                     else:
                         await self._clock.sleep(self._lease_s / 20)
@@ -90,6 +92,17 @@ class Lease:
         await self._put_beat(released=False)
         self._log.info("holding the lease: term %d", term)
         return True
+
+    async def _beat_within(self, limit_s: float) -> bool:
+        """Beat; False when it takes longer: the store retries for longer than a lease lasts."""
+        beating = asyncio.create_task(self._beat())
+        timer = asyncio.create_task(self._clock.sleep(limit_s))
+        try:
+            await asyncio.wait([beating, timer], return_when=asyncio.FIRST_COMPLETED)
+            return beating.done() and beating.result()
+        finally:
+            beating.cancel()
+            timer.cancel()
 
     async def _beat(self) -> bool:
         """Renew and look for a newer term; False when the store does not take it."""

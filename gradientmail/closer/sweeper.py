@@ -21,7 +21,8 @@ class Sweeper:
         self._fragment = fragment
         self._known = False
         self._sweeping = Sweeping(
-            keep=settings.keep_versions, max_pin_s=PIN_PRESENCES * settings.presence_s
+            keep=max(settings.keep_versions, settings.max_staleness + 1),
+            max_pin_s=PIN_PRESENCES * settings.presence_s,
         )
 
     async def sweep(self, head: int) -> None:
@@ -71,6 +72,5 @@ class Sweeper:
         for number in range(self._sweeping.boundary + 1, head + 1):
             version = await self._desk.run.version(self._fragment, number)
             if version is not None:
-                refs = (version.params, version.outer, version.update)
-                referenced |= {ref.key for ref in refs if ref is not None}
+                referenced |= {ref.key for ref in version.payloads.values()}
         return referenced

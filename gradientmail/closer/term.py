@@ -19,6 +19,9 @@ T = TypeVar("T")
 STOP_LOOK_POLLS = 5
 """Polls between two looks at whether a stop was requested."""
 
+LOOKS_TO_END = 3
+"""Looks in a row that must find nothing to close; between them every open round looks too."""
+
 
 class TermOfOffice:
     """What a closer does while it holds the lease."""
@@ -36,7 +39,7 @@ class TermOfOffice:
         self._calling: set[int] = set()
         self._ended = asyncio.Event()
         self._stopping = False
-        self._versions_left: tuple[int, ...] | None = None
+        self._idle_looks = 0
         self._done = False
 
     def call(self, round_index: int) -> None:
@@ -60,6 +63,7 @@ class TermOfOffice:
         await self._persist(self._put_head)
         self._desk.log.info("the run is done")
         if not until_done:
+            self._desk.log.info("staying until told to stop; --until-done would end here")
             await asyncio.Event().wait()
 
     async def _rounds_of(self, closer: FragmentCloser) -> None:
@@ -108,10 +112,10 @@ class TermOfOffice:
             self._head_changed.set()
             self._desk.log.info("a stop was requested; waiting for the learners to leave")
         if self._stopping and not self._fleet.live():
-            # What they posted last is closed between two looks; then nothing more comes.
-            if self._versions() == self._versions_left:
+            # What they posted last is in a listing by now; once it is closed nothing more comes.
+            self._idle_looks = self._idle_looks + 1 if all(c.idle for c in self._closers) else 0
+            if self._idle_looks >= LOOKS_TO_END:
                 self._ended.set()
-            self._versions_left = self._versions()
 
     async def _tell(self) -> None:
         """Keep the head hint fresh."""

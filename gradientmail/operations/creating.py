@@ -141,7 +141,7 @@ def _modules_around(name: str) -> Iterator[str]:
 
 
 def _require_sound(settings: RunSettings) -> None:
-    """Refuse settings under which nobody could ever be told to be alive; warn of wasteful ones."""
+    """Refuse settings under which nobody could ever be told to be alive."""
     least_s = POLLS_PER_SIGN * settings.poll_s
     signs: Mapping[str, float] = {"presence_s": settings.presence_s, "lease_s": settings.lease_s}
     for name, value in signs.items():
@@ -151,14 +151,6 @@ def _require_sound(settings: RunSettings) -> None:
                 f"looked for more than {POLLS_PER_SIGN} times before it counts as missing; set "
                 f"{name} above {least_s:g} or poll_s below {value / POLLS_PER_SIGN:g}"
             )
-    if settings.keep_versions <= settings.max_staleness and not settings.retain:
-        log.warning(
-            "keep_versions = %d with max_staleness = %d: a learner whose contribution would still "
-            "count may find its version swept away; keep_versions = %d would leave it",
-            settings.keep_versions,
-            settings.max_staleness,
-            settings.max_staleness + 1,
-        )
 
 
 def _encoded(model: nn.Module, layout: FragmentLayout, algorithm: Algorithm) -> bytearray:

@@ -22,7 +22,7 @@ _PAYLOAD = re.compile(
     rf"fragments/{_VERSIONED}/[0-9a-f]{{32}}\.(params|outer|update)\.safetensors"
 )
 _COMMIT = re.compile(rf"commits/{_VERSIONED}\.json")
-_TERM = re.compile(r"terms/([0-9]{10})\.json")
+_TERM = re.compile(r"terms/(0[0-9]{9})\.json")  # above is no takeover: its next has no key
 _BOUNDARY = re.compile(rf"swept/{_VERSIONED}\.json")
 _LEARNER = re.compile(rf"learners/({NAME_PATTERN})\.json")
 

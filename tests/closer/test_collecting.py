@@ -7,7 +7,7 @@ import pytest
 from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.store.metered import Meter, MeteredStore
-from gradientmail.testing.faulty import Fault, FaultyStore, always
+from gradientmail.testing.faulty import Fault, FaultyStore, always, healthy
 from tests.closer.bench import EVERYONE, make_bench, running
 
 POLLS = 50
@@ -41,12 +41,63 @@ async def test_a_foreign_object_is_reported_once(
     assert caplog.text.count("ignoring a foreign object") == 1
 
 
-async def test_an_answer_that_stays_away_is_the_callers_to_wait_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", [Fault.DENY, Fault.NOT_APPLIED])
+async def test_one_object_that_cannot_be_read_holds_up_no_round(
+    fault: Fault, tmp_path: Path
+) -> None:
     bench = await make_bench(tmp_path)
-    faulty = FaultyStore(bench.store, always("fetch", Fault.NOT_APPLIED))
+    key = await bench.post("ann", bench.run.origin(0))
+    await bench.post("bob", bench.run.origin(0))
+    faulty = FaultyStore(bench.store, always("fetch", fault, key))
+    closer = FragmentCloser(bench.desk(store=faulty), bench.run.origin(0))
+    version = await bench.while_time_passes(
+        closer.close_next(lambda: EVERYONE, lambda _: None), seconds=20.0
+    )
+    assert version.record is not None
+    assert [one.learner for one in version.record.participants] == ["bob"]
+    assert [one.key for one in version.record.rejected] == [key]
+
+
+async def test_an_outage_makes_no_mail_unreadable(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    faulty = FaultyStore(bench.store)
     closer = FragmentCloser(bench.desk(store=faulty), bench.run.origin(0))
     await bench.post("ann", bench.run.origin(0))
-    async with running(closer.close_next(lambda: EVERYONE, lambda _: None)) as closing:
-        await bench.clock.advance(5.0)
+    for _ in range(9):
+        faulty.plan = lambda operation, key: Fault.NOT_APPLIED
         with pytest.raises(StoreUnavailableError):
-            closing.result()
+            await closer.close_next(lambda: EVERYONE, lambda _: None)
+    faulty.plan = healthy
+    version = await bench.while_time_passes(
+        closer.close_next(lambda: frozenset({"ann"}), lambda _: None)
+    )
+    assert version.record is not None
+    assert [one.learner for one in version.record.participants] == ["ann"]
+
+
+async def test_mail_judged_before_an_outage_is_not_read_again_after_it(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    meter = Meter()
+    faulty = FaultyStore(MeteredStore(bench.store, meter))
+    closer = FragmentCloser(bench.desk(store=faulty), bench.run.origin(0))
+    await bench.post("ann", bench.run.origin(0))
+    async with running(closer.close_next(lambda: EVERYONE, lambda _: None)) as collecting:
+        await bench.clock.advance(3.0)
+        faulty.plan = lambda operation, key: Fault.NOT_APPLIED
+        await bench.clock.advance(3.0)
+        with pytest.raises(StoreUnavailableError):
+            collecting.result()
+    faulty.plan = healthy
+    await bench.while_time_passes(closer.close_next(lambda: frozenset({"ann"}), lambda _: None))
+    assert meter.calls["fetch"] == 2  # the contribution and the parameters
+
+
+async def test_a_quorum_nobody_can_meet_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = await make_bench(tmp_path, quorum=3)
+    closer = FragmentCloser(bench.desk(), bench.run.origin(0))
+    await bench.post("ann", bench.run.origin(0))
+    async with running(closer.close_next(lambda: frozenset({"ann"}), lambda _: None)):
+        await bench.clock.advance(10.0)
+    assert caplog.text.count("the quorum of 3 is not met") == 1

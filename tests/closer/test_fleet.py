@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from gradientmail.closer.fleet import Fleet
+from gradientmail.mailbox import Mailbox
+from gradientmail.records import keys
+from gradientmail.testing.faulty import Fault, FaultyStore, always
 from tests.closer.bench import Bench, make_bench
 
 PRESENCE_S = 60.0
@@ -82,3 +85,18 @@ async def test_the_presence_of_another_run_or_name_is_no_learner_of_ours(tmp_pat
     await bench.store.put("learners/bob.json", [body])
     await fleet.look()
     assert fleet.live() == {"ann"}
+
+
+@pytest.mark.parametrize("fault", [Fault.DENY, Fault.NOT_APPLIED])
+async def test_a_presence_that_cannot_be_read_hides_nobody_else(
+    fault: Fault, tmp_path: Path
+) -> None:
+    bench = await make_bench(tmp_path)
+    store = FaultyStore(bench.store, always("read", fault, keys.learner("eve")))
+    fleet = Fleet(Mailbox(store), bench.clock, run=bench.run.name, presence_s=PRESENCE_S)
+    await bench.show("ann")
+    await bench.show("eve")
+    await fleet.look()
+    assert fleet.live() == {"ann"}
+    await pass_time(bench, fleet, PRESENCE_S + fleet.look_every_s)
+    assert fleet.live() == frozenset()

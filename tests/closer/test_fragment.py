@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.errors import RecordError, StoreFullError, StoreUnavailableError
@@ -203,6 +204,15 @@ async def test_of_two_closers_that_race_the_loser_adopts(tmp_path: Path) -> None
     one, two = await asyncio.gather(*(close(bench, closer) for closer in closers))
     assert one == two
     assert [closer.present for closer in closers] == [one, one]
+
+
+async def test_a_commit_of_another_chain_is_not_adopted(tmp_path: Path) -> None:
+    bench, other = await make_bench(tmp_path / "here"), await make_bench(tmp_path / "there")
+    await other.post("ann", other.run.origin(0))
+    record = record_of(await close(other, closer_of(other, "one"), frozenset({"ann"})))
+    await bench.run.mailbox.create_commit(replace(record, parent=f"xxh3_128:{'0' * 32}"))
+    with pytest.raises(RecordError, match="its parent is another version"):
+        await close(bench, closer_of(bench, "one"))
 
 
 async def test_any_closer_gets_the_same_bits(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The lease in the store: taken at once when free, after a silence when not, given up in time."""
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
 from gradientmail.store.base import Store
 from gradientmail.store.memory import MemoryStore
+from gradientmail.store.retrying import RetryingStore
 from gradientmail.testing.clock import ManualClock
 from gradientmail.testing.faulty import Fault, FaultyStore, always
 from tests.closer.bench import running
@@ -114,7 +116,22 @@ async def test_a_short_outage_costs_no_term() -> None:
         assert not keeping.done()
 
 
-@pytest.mark.parametrize("foreign", ["terms/", "terms/x.json", "terms/0000000009.beat"])
+async def test_a_holder_whose_store_hangs_steps_down_in_time() -> None:
+    """Its store retries for longer than a lease lasts."""
+    store, clock = FaultyStore(MemoryStore()), ManualClock()
+    lease = lease_of(RetryingStore(store, clock, random.Random(0)), clock, "holder")
+    await lease.acquire(NONCE)
+    store.plan = always("put", Fault.NOT_APPLIED)
+    async with running(lease.keep()) as keeping:
+        await clock.advance(LEASE_S)
+        with pytest.raises(SteppedDown, match="could not renew"):
+            keeping.result()
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    ["terms/", "terms/x.json", "terms/0000000009.beat", "terms/9999999999.json"],
+)
 async def test_foreign_objects_among_the_terms_are_let_lie(foreign: str, tmp_path: Path) -> None:
     class WithMarker(MemoryStore):
         pass

@@ -4,11 +4,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gradientmail.closer.fleet import Fleet
 from gradientmail.closer.term import TermOfOffice
 from gradientmail.operations.stopping import request_stop
 from gradientmail.records.head import Head
-from gradientmail.testing.faulty import Fault, FaultyStore, always, healthy
+from gradientmail.testing.faulty import Fault, FaultyStore, Plan, always, healthy
 from tests.closer.bench import Bench, make_bench, running
 
 
@@ -105,6 +107,34 @@ async def test_a_stop_lets_learners_finish_and_leave(tmp_path: Path) -> None:
         await post(bench, "ann", 0)
         await bench.show("ann", count=2, left=True)
         await bench.clock.advance(30.0)
+        serving.result()
+    head = await head_of(bench)
+    assert (head.versions, head.done) == ((1,), True)
+
+
+@pytest.mark.parametrize(
+    ("quorum", "plan"),
+    [
+        pytest.param(1, always("put", Fault.NOT_APPLIED, "fragments/"), id="an upload that fails"),
+        pytest.param(2, healthy, id="a quorum that is never met"),
+    ],
+)
+async def test_a_stop_waits_for_what_was_posted_last_however_long_it_takes(
+    quorum: int, plan: Plan, tmp_path: Path
+) -> None:
+    bench = await make_bench(tmp_path, quorum=quorum)
+    faulty = FaultyStore(bench.store)
+    await bench.show("ann")
+    async with running((await term_of(bench, store=faulty)).run(until_done=True)) as serving:
+        await request_stop(bench.store, "enough", rng=random.Random(0))
+        await bench.clock.advance(10.0)
+        faulty.plan = plan
+        await post(bench, "ann", 0)
+        await bench.show("ann", count=2, left=True)
+        await bench.clock.advance(25.0)
+        assert not serving.done()
+        faulty.plan = healthy
+        await bench.clock.advance(60.0)
         serving.result()
     head = await head_of(bench)
     assert (head.versions, head.done) == ((1,), True)

@@ -1,6 +1,5 @@
 """A run is there or it is not, and version 0 is the model, to the bit."""
 
-import logging
 import math
 
 import pytest
@@ -136,10 +135,3 @@ async def test_a_model_with_a_nan_is_refused_by_the_tensors_name() -> None:
 
     with pytest.raises(SettingsError, match=r"'2.weight' cannot be published: .*NaN"):
         await create(MemoryStore(), model)
-
-
-async def test_a_sweep_that_outruns_staleness_is_warned_of(caplog) -> None:
-    with caplog.at_level(logging.WARNING):
-        await create(MemoryStore(), small_model(), keep_versions=2, max_staleness=2)
-
-    assert "keep_versions = 3 would leave it" in caplog.text
