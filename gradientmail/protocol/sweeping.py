@@ -56,9 +56,11 @@ class Sweeping:
         Args:
             now: Seconds on the sweeper's clock.
             head: Newest committed version.
-            pinned: Versions that readers say they are still on.
+            pinned: Versions that readers say they are still on. One at or under the boundary
+                holds nothing, or going back to it would start its time anew.
         """
-        pins = {version: self.pins.get(version, now) for version in pinned}
+        above = (version for version in pinned if version > self.boundary)
+        pins = {version: self.pins.get(version, now) for version in above}
         held = [version for version, since in pins.items() if now - since <= self.max_pin_s]
         newest = min([head - self.keep, *(version - 1 for version in held)])
         return replace(self, boundary=max(self.boundary, newest), pins=pins)

@@ -37,6 +37,17 @@ def test_a_reader_that_moves_on_is_not_a_dead_one() -> None:
     assert sweeping.observed(now=150.0, head=9, pinned=[5]).boundary == 4
 
 
+def test_a_reader_that_goes_back_and_forth_holds_nothing_for_longer() -> None:
+    sweeping = swept(head=9, pinned=(4,))
+    for now in range(10, 120, 10):
+        sweeping = sweeping.observed(now=float(now), head=9, pinned=[0 if now % 20 else 4])
+    assert sweeping.boundary == 7
+
+
+def test_a_reader_of_what_may_be_gone_holds_nothing() -> None:
+    assert swept(head=9).observed(now=1.0, head=12, pinned=[7]).boundary == 10
+
+
 def test_the_boundary_never_moves_back() -> None:
     sweeping = swept(head=9)
     assert sweeping.observed(now=1.0, head=9, pinned=[2]).boundary == 7
