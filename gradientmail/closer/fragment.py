@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import mmap
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -142,7 +143,7 @@ class FragmentCloser:
                 for one in collected.rejected[:MAX_REJECTIONS]
             ),
             estimates=self.present.estimates.observed(
-                step_s=_mean_step_s(collected.accepted),
+                step_s=_typical_step_s(collected.accepted),
                 quorum_s=collected.quorum_s,
                 sync_s=self._desk.clock.now() - began,
             ),
@@ -302,9 +303,10 @@ def _rejections(record: RoundRecord | None) -> dict[str, Verdict]:
     }
 
 
-def _mean_step_s(accepted: Sequence[Accepted]) -> float | None:
-    steps = sum(one.record.steps for one in accepted)
-    return sum(one.record.step_s * one.record.steps for one in accepted) / steps if steps else None
+def _typical_step_s(accepted: Sequence[Accepted]) -> float | None:
+    """Return the lower median: it is a claim, and no single learner's may decide a timeout."""
+    claims = [one.record.step_s for one in accepted]
+    return statistics.median_low(claims) if claims else None
 
 
 def _digest(data: mmap.mmap) -> str:

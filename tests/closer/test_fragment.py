@@ -55,6 +55,14 @@ async def test_a_round_takes_the_outer_step_and_says_what_it_was_made_of(tmp_pat
     assert await bench.run.version(0, 1) == version
 
 
+async def test_no_single_learners_claim_decides_how_long_a_step_takes(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    for learner, step_s in (("ann", 1e11), ("bob", 0.5)):
+        await bench.post(learner, bench.run.origin(0), step_s=step_s)
+    version = await close(bench, closer_of(bench))
+    assert version.estimates.step_s == 0.5
+
+
 async def test_a_round_waits_for_every_live_learner(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path)
     await bench.post("ann", bench.run.origin(0))

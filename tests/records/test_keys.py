@@ -44,7 +44,8 @@ def test_what_is_built_is_parsed_back_and_is_a_key_of_any_store(
     for role in ("params", "outer", "update"):
         payload = check_key(keys.payload(fragment, version, nonce, role))
         assert keys.parse_payload(payload) == (fragment, version)
-    assert keys.parse_term(check_key(keys.term(version))) == version
+    term = version % 10**9  # what is above is taken for a foreign object
+    assert keys.parse_term(check_key(keys.term(term))) == term
     assert keys.parse_commit(check_key(keys.commit(fragment, version))) == version
     assert keys.parse_boundary(check_key(keys.boundary(fragment, version))) == version
     assert keys.parse_learner(check_key(keys.learner(name))) == name
@@ -110,6 +111,7 @@ ARABIC_SEVEN = "\u0667"
         (keys.parse_term, "terms/7.json"),
         (keys.parse_term, f"terms/000000000{ARABIC_SEVEN}.json"),
         (keys.parse_term, "terms/0000000007.json.bak"),
+        (keys.parse_term, "terms/9999999999.json"),
         (keys.parse_commit, "commits/0000/"),
         (keys.parse_commit, keys.boundary(0, 7)),
         (keys.parse_boundary, "swept/0000/"),
