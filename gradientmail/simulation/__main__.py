@@ -13,6 +13,7 @@ import torch
 
 from gradientmail.simulation.checking import Verdict, judged_seed, shrunk, verdict_on
 from gradientmail.simulation.families import FAMILIES
+from gradientmail.simulation.kills import every_death
 from gradientmail.simulation.sightings import EXPECTED
 from gradientmail.simulation.world import run_world
 
@@ -30,7 +31,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--seed", type=int, help="run this one, with its log")
     parser.add_argument("--shrink", action="store_true", help="with --seed: make it smaller")
+    parser.add_argument("--kills", action="store_true", help="every single kill of the base")
     args = parser.parse_args()
+    if args.kills:
+        return _kills()
     if args.seed is not None:
         return _one(args.seed, args.family, shrink=args.shrink)
     return _many(range(args.start, args.start + args.seeds), args.family, args.jobs)
@@ -82,6 +86,18 @@ def _verdicts(seeds: range, family: str, jobs: int) -> Iterator[Verdict]:
 def _quiet() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.CRITICAL)
+
+
+def _kills() -> int:
+    _quiet()
+    count = wrong = 0
+    for death, verdict in every_death():
+        count += 1
+        if verdict.wrong:
+            wrong += 1
+            _say(f"{death}: {verdict.wrong[0]}")
+    _say(f"{count} single kills: {wrong} wrong")
+    return int(wrong > 0)
 
 
 # -- one seed -------------------------------------------------------------------------------

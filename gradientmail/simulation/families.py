@@ -12,7 +12,7 @@ from msgspec import structs
 
 from gradientmail.simulation.loop import rng_of
 from gradientmail.simulation.scenario import Incident, Member, Scenario, scenario_of
-from gradientmail.simulation.weather import Fault, Weather
+from gradientmail.simulation.weather import Fault, Spell, Weather
 
 
 def any_world(seed: int) -> Scenario:
@@ -30,7 +30,7 @@ def forged_heads(seed: int) -> Scenario:
         world,
         fleet=(_closers(world)[0], *_learners(world)),
         weather=Weather(),
-        incidents=tuple(Incident(at_s=at, kind="forge") for at in times),
+        incidents=tuple(Incident(at_s=at, kind="restore") for at in times),
     )
 
 
@@ -50,22 +50,28 @@ def left_behind(seed: int) -> Scenario:
     )
 
 
-def slow_joiners(seed: int) -> Scenario:
-    """Learners join again and again over slow lines, while nearly every version is swept."""
+def slow_joiner(seed: int) -> Scenario:
+    """A learner joins again and again over a slow line, while nearly every version is swept."""
     world = scenario_of(seed, liveness=True)
+    end_s = world.duration_s
     quick = Member(role="learner", slot="quick", name="quick", step_s=1.0)
     joiner = Member(role="learner", slot="joiner", name="joiner", step_s=5.0)
-    kills = [
-        Incident(at_s=at * world.duration_s / 40, kind="kill", slot="joiner", seconds=1.0)
-        for at in range(40)
-    ]
+    kills = (Incident(at_s=end_s * at / 8, kind="kill", slot="joiner") for at in range(8))
+    slow = Spell(fault=Fault.SLOW, start_s=0.0, end_s=end_s, rate=0.25, process="joiner")
     settings = structs.replace(
-        world.settings, keep_versions=1, quorum=1, grace_s=0.0, sync_every=3, poll_s=1.0
+        world.settings,
+        sync_every=1,
+        fragments=1,
+        in_flight=1,
+        keep_versions=1,
+        quorum=1,
+        grace_s=0.0,
+        poll_s=1.0,
     )
     return replace(
         world,
         fleet=(_closers(world)[0], quick, joiner),
-        weather=Weather(rates={Fault.SLOW: 0.3}, calm_after_s=world.calm_s),
+        weather=Weather(spells=(slow,)),
         incidents=tuple(kills),
         settings=settings,
     )
@@ -82,7 +88,7 @@ FAMILIES: Final[dict[str, Callable[[int], Scenario]]] = {
     "any": any_world,
     "forged-heads": forged_heads,
     "left-behind": left_behind,
-    "slow-joiners": slow_joiners,
+    "slow-joiner": slow_joiner,
     "unseen-objects": unseen_objects,
 }
 

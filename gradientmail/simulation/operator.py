@@ -44,18 +44,18 @@ def add_foreign(bucket: Bucket, rng: random.Random) -> None:
     bucket.put(NAME, key, rng.choice(forged))
 
 
-def forge_head(bucket: Bucket, rng: random.Random) -> None:
-    """Put a head hint that is wrong: mostly an old one, as from a restored backup."""
+def forge_head(bucket: Bucket, rng: random.Random, *, back: bool) -> None:
+    """Put a head hint that is wrong; ``back``: an old one, as from a restored backup."""
     found = bucket.read(keys.HEAD)
     if found is None:
         return
     head = json.loads(found)
-    wrong_by = rng.choice([-1, -5, -5, 5])
+    wrong_by = -1 if back else rng.randint(-5, 5)
     head["versions"] = [max(0, version + wrong_by) for version in head["versions"]]
-    if rng.random() < 0.2:
+    if not back and rng.random() < 0.2:
         head |= {"stopping": True, "done": True}
     text = json.dumps(head, sort_keys=True, separators=(",", ":"))
-    bucket.put(NAME, keys.HEAD, text.encode() if rng.random() < 0.9 else found[:50])
+    bucket.put(NAME, keys.HEAD, text.encode() if back or rng.random() < 0.9 else found[:50])
 
 
 def ask_to_stop(bucket: Bucket) -> None:

@@ -10,6 +10,7 @@ from gradientmail.simulation.process import ClockError
 from gradientmail.simulation.weather import Fault, Spell, Weather
 
 OUTAGE_S = 600.0
+STORM_RATE = 0.8
 RATES = (Fault.REFUSED, Fault.LOST, Fault.LATE, Fault.TWICE, Fault.REPEATED, Fault.SLOW)
 VIEWS = (Fault.STALE, Fault.PAGE)
 
@@ -49,7 +50,7 @@ class Incident:
     """
 
     at_s: float
-    kind: Literal["kill", "pause", "spoil", "foreign", "forge"]
+    kind: Literal["kill", "pause", "spoil", "foreign", "forge", "restore"]
     slot: str = ""
     seconds: float = 0.0
 
@@ -201,8 +202,10 @@ def _spells(rng: random.Random, busy_s: float, fleet: tuple[Member, ...]) -> tup
             start_s = rng.uniform(0.0, busy_s)
             length_s = longest_s if fault is Fault.OUTAGE else rng.uniform(10.0, longest_s)
             whom = rng.choice(["", rng.choice(fleet).slot])
+            rate = STORM_RATE if fault is Fault.STORM else 1.0
+            end_s = start_s + length_s
             spells.append(
-                Spell(fault=fault, start_s=start_s, end_s=start_s + length_s, process=whom)
+                Spell(fault=fault, start_s=start_s, end_s=end_s, rate=rate, process=whom)
             )
     return tuple(spells)
 

@@ -38,16 +38,21 @@ class Fault(StrEnum):
 READS = frozenset({Fault.STALE, Fault.PAGE, Fault.UNSEEN})
 WRITES = frozenset({Fault.TWICE, Fault.REPEATED, Fault.LATE, Fault.FULL})
 WRITING = frozenset({"create", "put", "delete"})
-STORM_RATE = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spell:
-    """A stretch of bad weather. ``process``: whom it meets, by the start of its name."""
+    """A stretch of bad weather.
+
+    Attributes:
+        rate: Share of the operations in it that meet the fault.
+        process: Whom it meets, by the start of its name.
+    """
 
     fault: Fault
     start_s: float
     end_s: float
+    rate: float = 1.0
     process: str = ""
 
     def meets(self, process: str, now: float) -> bool:
@@ -82,9 +87,7 @@ class Weather:
 
     def _drawn(self, process: str, now: float, rng: random.Random) -> Fault | None:
         for spell in self.spells:
-            if spell.meets(process, now) and (
-                spell.fault is not Fault.STORM or rng.random() < STORM_RATE
-            ):
+            if spell.meets(process, now) and (spell.rate >= 1.0 or rng.random() < spell.rate):
                 return spell.fault
         ticket = rng.random()
         for fault, rate in self.rates.items():

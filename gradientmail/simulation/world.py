@@ -29,7 +29,7 @@ RESTART_S = 10.0
 
 OUT_OF_REACH = (StoreUnavailableError, StoreFullError)
 
-Kill = Callable[[Line, str, int], None]
+Kill = Callable[[Line, str, int], object]
 """Told of each life's line, slot and number: where a test arranges a death."""
 
 
@@ -223,8 +223,9 @@ class World:
             match incident.kind:
                 case "foreign":
                     operator.add_foreign(self._bucket, chance)
-                case "forge":
-                    operator.forge_head(self._bucket, chance)
+                case "forge" | "restore":
+                    back = incident.kind == "restore"
+                    operator.forge_head(self._bucket, chance, back=back)
                 case _:
                     self._strike(incident)
 

@@ -1,0 +1,40 @@
+"""Each planted bug is found within this many seeds; what is harmless is not."""
+
+import pytest
+
+from gradientmail.simulation.checking import judged_seed
+from gradientmail.simulation.planted import BUGS, HARMLESS, planted
+
+WITHIN = {
+    "commit-by-overwrite": ("any", 6),
+    "timeout-is-failure": ("any", 8),
+    "exists-is-ours": ("any", 10),
+    "fixed-payload-names": ("any", 15),
+    "no-applied": ("any", 4),
+    "carried-though-applied": ("any", 4),
+    "swept-commits": ("any", 4),
+    "swept-unreferenced": ("any", 6),
+    "trusted-head": ("forged-heads", 4),
+    "blind-closer": ("left-behind", 6),
+}
+WITHOUT_LEASE = ("blind-closer",)
+"""Where the lease works, this one only costs time."""
+
+
+def test_every_planted_bug_is_listed():
+    assert WITHIN.keys() == BUGS.keys()
+
+
+@pytest.mark.parametrize("bug", WITHIN)
+def test_a_planted_bug_is_found(bug, quiet):
+    family, within = WITHIN[bug]
+    with planted(bug, *(HARMLESS if bug in WITHOUT_LEASE else ())):
+        assert any(judged_seed(seed, family).wrong for seed in range(within))
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+@pytest.mark.parametrize("family", ["any", "left-behind"])
+def test_what_is_harmless_breaks_nothing(change, family, quiet):
+    with planted(change):
+        for seed in range(4):
+            assert not judged_seed(seed, family).wrong, seed
