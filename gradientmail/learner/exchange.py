@@ -7,7 +7,8 @@ poll; what the head says is then read from the commits themselves.
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,12 @@ from gradientmail.algorithms.aggregator import PARAMS, UPDATE
 from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.streaming import BufferSource, PayloadReader
-from gradientmail.errors import PayloadError, StoreFullError, StoreUnavailableError
+from gradientmail.errors import (
+    PayloadError,
+    RecordError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
 from gradientmail.learner.posts import Arrival, Draft, Progress
@@ -30,6 +36,9 @@ from gradientmail.run import Version
 from gradientmail.tasks import together
 
 BEATS_PER_PRESENCE = 4
+
+LOST_AFTER_POLLS = 10
+"""So often the newest version's payload is looked for; a sweep leaves it and moves on sooner."""
 
 
 class Exchange:
@@ -55,6 +64,7 @@ class Exchange:
         self._refusals: list[tuple[str, str]] = []
         self._lock = threading.Lock()
         self._waiting: dict[int, float] = {}
+        self._following: dict[int, asyncio.Task[None]] = {}
         self._beats = 0
         self._others_beat: tuple[str, int] | None = None
 
@@ -114,12 +124,19 @@ class Exchange:
         await self._put_presence(left=True)
 
     async def _watch(self) -> None:
-        while True:
-            try:
-                await self._look()
-            except StoreUnavailableError as exc:
-                self._desk.log.warning("the store is out of reach, trying again: %s", exc)
-            await self._clock.sleep(self._settings.poll_s)
+        try:
+            while True:
+                await self._if_in_reach(self._look())
+                await self._clock.sleep(self._settings.poll_s)
+        finally:
+            for task in self._following.values():
+                task.cancel()
+
+    async def _if_in_reach(self, act: Coroutine[Any, Any, None]) -> None:
+        try:
+            await act
+        except StoreUnavailableError as exc:
+            self._desk.log.warning("the store is out of reach, trying again: %s", exc)
 
     async def _look(self) -> None:
         head = await self._run.mailbox.head()
@@ -131,8 +148,17 @@ class Exchange:
             ahead = {}
         for fragment in self._overdue():
             ahead.setdefault(fragment, self._held[fragment].version.number + 1)
-        await asyncio.gather(*(self._catch_up(p, hint) for p, hint in ahead.items()))
+        self._follow_up(ahead)
         self._look_for_last_round()
+
+    def _follow_up(self, ahead: Mapping[int, int]) -> None:
+        """Catch up with each fragment in a task of its own: none waits for another's payload."""
+        for fragment in [p for p, task in self._following.items() if task.done()]:
+            self._following.pop(fragment).result()
+        for fragment, hint in ahead.items():
+            if fragment not in self._following:
+                catching_up = self._if_in_reach(self._catch_up(fragment, hint))
+                self._following[fragment] = asyncio.create_task(catching_up)
 
     async def _follow(self, head: Head) -> None:
         """Take from the head what is only a hint; whether the run ends is read from its source."""
@@ -185,9 +211,7 @@ class Exchange:
         held = self._held.get(newest.fragment)
         if held is not None and newest.number <= held.version.number:
             return
-        while (params := await self._try_params(newest, held)) is None:
-            await self._clock.sleep(self._settings.poll_s)
-            newest = await self._run.newest(newest.fragment, newest.number)
+        newest, params = await self._newest_params(newest, held)
         history = await self._history(newest, held)
         with self._lock:
             before = self._arrivals.get(newest.fragment)
@@ -211,28 +235,59 @@ class Exchange:
 
     # -- payloads ----------------------------------------------------------------------------
 
-    async def _try_params(self, newest: Version, held: Arrival | None) -> Tensor | None:
-        """Return the parameters of ``newest``; None when its payload is gone or damaged."""
-        try:
-            return await self._params(newest, held)
-        except PayloadError as exc:
-            extra = {"fragment": newest.fragment, "version": newest.number}
-            self._desk.log.warning("looking for a newer version: %s", exc, extra=extra)
-            return None
+    async def _newest_params(
+        self, newest: Version, held: Arrival | None
+    ) -> tuple[Version, Tensor]:
+        """Return the newest version whose parameters can be had: an older one may be swept.
+
+        Raises:
+            RecordError: those of the newest version are lost, which no sweep does.
+        """
+        polls = 0
+        while True:
+            try:
+                return newest, await self._params(newest, held)
+            except PayloadError as exc:
+                extra = {"fragment": newest.fragment, "version": newest.number}
+                self._desk.log.warning("looking for a newer version: %s", exc, extra=extra)
+            await self._clock.sleep(self._settings.poll_s)
+            newer = await self._run.newest(newest.fragment, newest.number)
+            polls = polls + 1 if newer.number == newest.number else 0
+            if polls == LOST_AFTER_POLLS:
+                await self._require_swept(newest)
+                polls = 0
+            newest = newer
+
+    async def _require_swept(self, version: Version) -> None:
+        boundary = await self._run.mailbox.newest_boundary(version.fragment)
+        if version.number > boundary:
+            reason = f"the payload of the newest version, {version.number}, is missing or damaged"
+            raise RecordError(version.params.key, reason)
 
     async def _params(self, newest: Version, held: Arrival | None) -> Tensor:
         """Return the parameters of ``newest``: by its update where that is shorter."""
-        algorithm, numel = self._run.algorithm, self._run.layouts[newest.fragment].numel
         if held is not None and newest.params == held.version.params:
             return held.params
-        offload, update_format = self._desk.offload, algorithm.update_format(numel)
-        if held and newest.update and update_format and _follows(newest, held.version):
-            data = await self._payload(newest.update)
-            updated: Tensor = await offload(_updated, held.params, update_format, data)
+        if (updated := await self._by_update(newest, held)) is not None:
             return updated
-        data, params_format = await self._payload(newest.params), algorithm.params_format(numel)
+        params_format = self._run.algorithm.params_format(self._run.layouts[newest.fragment].numel)
+        data, offload = await self._payload(newest.params), self._desk.offload
         params: Tensor = await offload(_decoded, params_format, data, self._desk.device)
         return params
+
+    async def _by_update(self, newest: Version, held: Arrival | None) -> Tensor | None:
+        """Return what an update makes of the held parameters; None where none leads on."""
+        update_format = self._run.algorithm.update_format(self._run.layouts[newest.fragment].numel)
+        if not (held and newest.update and update_format and _follows(newest, held.version)):
+            return None
+        try:
+            data = await self._payload(newest.update)
+        except PayloadError as exc:
+            extra = {"fragment": newest.fragment, "version": newest.number}
+            self._desk.log.warning("taking the parameters instead: %s", exc, extra=extra)
+            return None
+        updated: Tensor = await self._desk.offload(_updated, held.params, update_format, data)
+        return updated
 
     async def _payload(self, ref: PayloadRef) -> bytes:
         data = await self._run.mailbox.store.read(ref.key, 0, ref.size_bytes + 1)
