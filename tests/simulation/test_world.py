@@ -1,0 +1,43 @@
+"""What the simulator found first, each as the smallest world that shows it."""
+
+import pytest
+
+from gradientmail.config import RunSettings
+from gradientmail.simulation.checking import judged
+from gradientmail.simulation.scenario import Incident, Member, Scenario
+from gradientmail.simulation.weather import Fault, Spell, Weather
+
+CLOSER = Member(role="closer", slot="closer", name="closer")
+LEARNER = Member(role="learner", slot="learner", name="learner", keeps_state=True, step_s=2.0)
+
+
+def a_world(**changes):
+    settings = RunSettings(sync_every=3, fragments=2, overlap_steps=0, lease_s=10.0)
+    world = {
+        "seed": 0,
+        "settings": settings,
+        "fleet": (CLOSER, LEARNER),
+        "weather": Weather(),
+        "duration_s": 120.0,
+        "calm_s": 120.0,
+    }
+    return Scenario(**world | changes)
+
+
+@pytest.mark.parametrize("fault", [Fault.FULL, Fault.OUTAGE])
+def test_nobody_dies_of_a_store_that_takes_nothing_for_a_while(fault, quiet):
+    """A beat and a presence that met a full disk once ended their processes."""
+    spell = Spell(fault=fault, start_s=30.0, end_s=90.0)
+    verdict = judged(a_world(weather=Weather(spells=(spell,))))
+    assert not verdict.wrong
+    assert verdict.seen[f"fault {fault}"]
+
+
+def test_all_processes_killed_at_once_go_on_from_the_same_bytes(quiet):
+    deaths = [
+        Incident(at_s=50.0, kind="kill", slot=member.slot, seconds=60.0)
+        for member in (CLOSER, LEARNER)
+    ]
+    verdict = judged(a_world(incidents=tuple(deaths)))
+    assert not verdict.wrong
+    assert verdict.seen["a learner restarted from its state"]
