@@ -14,7 +14,7 @@ from gradientmail.closer.aggregation import OUTER, Files, aggregate, roles
 from gradientmail.closer.collecting import Collected, Collecting, carried_over
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
-from gradientmail.errors import PayloadError, RecordError
+from gradientmail.errors import PayloadError, RecordError, StoreUnavailableError
 from gradientmail.protocol.closing import Closing
 from gradientmail.protocol.judging import Round
 from gradientmail.records import keys
@@ -211,10 +211,11 @@ class FragmentCloser:
     async def _adopt(self) -> Version:
         """Return the version another closer committed."""
         fragment, number = self.present.fragment, self.present.number + 1
-        version = await self._desk.run.version(fragment, number)
+        adopted = await self._desk.run.version(fragment, number)
+        if adopted is None:
+            raise StoreUnavailableError(f"{keys.commit(fragment, number)} is not visible yet")
         extra = {"fragment": fragment, "version": number}
         self._desk.log.info("adopted another closer's commit", extra=extra)
-        adopted = _committed(version, fragment, number)
         if adopted.record and adopted.record.parent != self.present.digest:
             raise RecordError(
                 keys.commit(fragment, number), "its parent is another version than the one before"

@@ -56,6 +56,7 @@ class Lease:
                 case Stand(term=term):
                     if await self._stand(term, nonce):
                         return term
+                    await self._clock.sleep(self._lease_s / 20)  # our listing may be stale
                 case Wait(until=until):
                     await self._clock.sleep(max(0.0, until - self._clock.now()))
 

@@ -214,6 +214,22 @@ async def test_of_two_closers_that_race_the_loser_adopts(tmp_path: Path) -> None
     assert [closer.present for closer in closers] == [one, one]
 
 
+async def test_a_commit_that_is_not_visible_yet_is_waited_for(tmp_path: Path) -> None:
+    """``create`` said EXISTS, and a read may still say that there is nothing."""
+
+    class Blind(FaultyStore):
+        async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
+            return None if key == keys.commit(0, 1) else await super().read(key, start, end)
+
+    bench = await make_bench(tmp_path)
+    for learner in EVERYONE:
+        await bench.post(learner, bench.run.origin(0))
+    await close(bench, closer_of(bench, "one"))
+    loser = closer_of(bench, "two", store=Blind(bench.store))
+    with pytest.raises(StoreUnavailableError, match="not visible yet"):
+        await close(bench, loser)
+
+
 async def test_a_commit_of_another_chain_is_not_adopted(tmp_path: Path) -> None:
     bench, other = await make_bench(tmp_path / "here"), await make_bench(tmp_path / "there")
     await other.post("ann", other.run.origin(0))
