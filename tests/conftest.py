@@ -1,5 +1,10 @@
-"""Real S3 servers, started once a session and only when a test asks; each test its own prefix."""
+"""What all tests share: coroutines as tests, and real S3 servers.
 
+A server is started once a session and only when a test asks; each test has its own prefix.
+"""
+
+import asyncio
+import inspect
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +15,16 @@ from gradientmail.testing.servers import S3Server, moto, seaweedfs
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(scope="session")

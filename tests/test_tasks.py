@@ -1,0 +1,94 @@
+"""Tasks that live and die together."""
+
+import asyncio
+
+import pytest
+
+from gradientmail.errors import StoreAccessError, StoreFullError, StoreUnavailableError
+from gradientmail.logs import get_logger
+from gradientmail.tasks import persistently, race, together
+from gradientmail.testing.clock import ManualClock
+
+LOG = get_logger("gradientmail.test")
+
+
+class Sleeper:
+    """Sleeps until it is cancelled, and tells."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    async def sleep(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+async def end() -> None:
+    """Do nothing."""
+
+
+async def fail() -> None:
+    raise ZeroDivisionError
+
+
+async def test_a_race_ends_with_the_first_and_ends_the_others() -> None:
+    sleeper = Sleeper()
+    await race(sleeper.sleep(), end())
+    assert sleeper.cancelled
+
+
+@pytest.mark.parametrize("start", [race, together])
+async def test_an_error_ends_the_others_and_is_raised(start: object) -> None:
+    sleeper = Sleeper()
+    with pytest.raises(ZeroDivisionError):
+        await start(sleeper.sleep(), fail())  # type: ignore[operator]
+    assert sleeper.cancelled
+
+
+async def test_together_waits_for_all() -> None:
+    last = asyncio.Event()
+
+    async def second() -> None:
+        await end()
+        last.set()
+
+    await together(end(), second(), last.wait())
+
+
+@pytest.mark.parametrize("start", [race, together])
+async def test_a_cancellation_reaches_all(start: object) -> None:
+    sleepers = [Sleeper(), Sleeper()]
+    task = asyncio.create_task(start(*(sleeper.sleep() for sleeper in sleepers)))  # type: ignore[operator]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert all(sleeper.cancelled for sleeper in sleepers)
+
+
+async def test_an_act_is_repeated_while_the_store_is_out_of_reach_or_full() -> None:
+    clock = ManualClock()
+    failures = [StoreUnavailableError("no answer"), StoreFullError("no room")]
+
+    async def act() -> str:
+        if failures:
+            raise failures.pop(0)
+        return f"done at {clock.now():g}"
+
+    task = asyncio.create_task(persistently(act, clock, LOG, pause_s=5.0))
+    await clock.advance(9.0)
+    assert not task.done()
+    await clock.advance(1.0)
+    assert task.result() == "done at 10"
+
+
+async def test_an_error_that_retrying_cannot_help_passes() -> None:
+    async def act() -> None:
+        raise StoreAccessError("403")
+
+    with pytest.raises(StoreAccessError):
+        await persistently(act, ManualClock(), LOG, pause_s=5.0)
