@@ -149,7 +149,7 @@ class Outbox:
         """Put until it is acknowledged; the name is ours alone, so it may be put twice."""
         await self._persist(lambda: self._run.mailbox.store.put(draft.key, buffers))
         extra = {"fragment": draft.fragment, "version": draft.base.number}
-        self._desk.log.debug("posted %d steps against", draft.steps, extra=extra)
+        self._desk.log.debug("posted %d steps", draft.steps, extra=extra)
         self._settle(draft.key)
 
     async def _forget(self, key: str) -> None:

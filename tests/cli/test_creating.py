@@ -25,7 +25,7 @@ def test_it_says_what_was_created_and_what_to_type_next(cli: Cli, url: Path) -> 
     result = cli("init", url, "--program", PROGRAM, "--set", "fragments=2")
 
     assert result.exit_code == 0
-    assert "113 numbers in 8 tensors, each fragment every 500 steps" in result.stdout
+    assert "113 numbers in 8 tensors, each fragment every 100 steps" in result.stdout
     assert "0.bias to 1.running_var" in result.stdout
     assert f"  gradientmail learner {url} --state-dir DIRECTORY\n" in result.stdout
     assert result.stderr == ""
