@@ -124,7 +124,13 @@ class Outbox:
         self.residuals[fragment] = encoded.rest if feedback else None
         header = self._header(draft, encoded)
         task = asyncio.create_task(self._upload(draft, [header, memoryview(encoded.data)]))
+        task.add_done_callback(self._await)
         self._open[draft.key] = _Posting(draft, encoded.data, task)
+
+    def _await(self, upload: asyncio.Task[None]) -> None:
+        """Let an upload that the store refuses end the outbox too."""
+        if not upload.cancelled():
+            self._orders.put_nowait(lambda: upload)
 
     def _header(self, draft: Draft, encoded: Encoded) -> bytes:
         record = ContributionRecord(

@@ -42,10 +42,20 @@ class Saved:
         )
 
     def restore(self, tree: dict[str, Any]) -> None:
-        """Put model, optimizer, position and chance back."""
+        """Put model, optimizer, position and chance back.
+
+        Raises:
+            SettingsError: the optimizer is not the one that was saved.
+        """
         self.model.load_state_dict(tree["model"])
         if self.optimizer is not None and tree["optimizer"] is not None:
-            self.optimizer.load_state_dict(tree["optimizer"])
+            try:
+                self.optimizer.load_state_dict(tree["optimizer"])
+            except ValueError as exc:
+                raise SettingsError(
+                    f"the state directory holds another optimizer's state ({exc}); use the "
+                    "optimizer it was saved with, or another --state-dir"
+                ) from exc
         if self.position is not None and tree["position"] is not None:
             self.position.load_state_dict(tree["position"])
         restore_rng(tree["rng"], self.device)

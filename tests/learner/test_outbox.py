@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradientmail.algorithm import DELTA
 from gradientmail.codecs.streaming import decoded
-from gradientmail.errors import StoreFullError
+from gradientmail.errors import StoreAccessError, StoreFullError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
 from gradientmail.learner.posts import Draft
@@ -233,6 +233,16 @@ async def test_waiting_until_settled_ends_with_the_last_acknowledgement() -> Non
         faulty.plan = healthy
         await at.pass_time()
         assert waiting.done()
+
+
+async def test_a_post_that_is_refused_ends_the_outbox() -> None:
+    """Or its learner would hold for ever for a commit that nobody can make."""
+    at = Office(make_desk(FaultyStore(MemoryStore(), always("put", Fault.DENY))))
+    running = asyncio.create_task(at.outbox.run())
+    at.outbox.post(at.draft(some_delta(0)))
+    await at.pass_time()
+    with pytest.raises(StoreAccessError, match="403"):
+        await running
 
 
 # -- what became of it ----------------------------------------------------------------------------
