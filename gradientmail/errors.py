@@ -31,6 +31,10 @@ class ContractError(GradientMailError):
         self.differences = tuple(differences)
 
 
+class NotJoinedError(GradientMailError):
+    """A learner was asked to stop before it had joined the run. Nothing was written."""
+
+
 # -- look at the store ----------------------------------------------------------------------
 
 

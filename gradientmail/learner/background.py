@@ -1,11 +1,13 @@
 """The exchange in a thread of its own, and what the training thread sees of it."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any
 
+from gradientmail.errors import NotJoinedError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
 
@@ -15,17 +17,18 @@ class Background:
 
     Args:
         main: Called in that loop with this object; calls ``ready``, then returns once ``leaving``.
+            Before it is ready it is cancelled instead.
     """
 
     def __init__(self, main: Callable[["Background"], Coroutine[Any, Any, None]]) -> None:
+        self.leaving = asyncio.Event()
         self._main = main
         self._ready: Future[tuple[Desk, Exchange]] = Future()
         self._news = threading.Condition()
         self._count = 0
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="gradientmail", daemon=True)
-        self._loop: asyncio.AbstractEventLoop
-        self.leaving: asyncio.Event
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
     # -- in the background thread ------------------------------------------------------------
 
@@ -34,17 +37,28 @@ class Background:
             asyncio.run(self._enter())
         except BaseException as exc:  # noqa: BLE001 - it is the training thread's to handle
             self._failure = exc
-            if not self._ready.done():
+            with contextlib.suppress(InvalidStateError):  # it was ready, or is no longer awaited
                 self._ready.set_exception(exc)
         self.notify()
 
     async def _enter(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.leaving = asyncio.Event()
-        await self._main(self)
+        main = asyncio.create_task(self._main(self))
+        with self._news:
+            self._running = asyncio.get_running_loop(), main
+            if self._ready.cancelled():
+                main.cancel()
+        try:
+            await main
+        finally:
+            with self._news:
+                self._running = None  # from here on nobody calls into a loop about to close
 
     def ready(self, desk: Desk, exchange: Exchange) -> None:
-        """The run is open and every fragment has arrived."""
+        """The run is open and every fragment has arrived.
+
+        Raises:
+            InvalidStateError: it was given up.
+        """
         self._ready.set_result((desk, exchange))
 
     def notify(self) -> None:
@@ -56,9 +70,20 @@ class Background:
     # -- in the training thread --------------------------------------------------------------
 
     def start(self) -> tuple[Desk, Exchange]:
-        """Start, and wait for ``ready``. Raises what the background raised instead."""
+        """Start, and wait for ``ready``.
+
+        Raises:
+            NotJoinedError: ``give_up`` was called; what the background raised before it was ready.
+        """
         self._thread.start()
-        return self._ready.result()
+        try:
+            return self._ready.result()
+        except CancelledError:
+            raise NotJoinedError("asked to stop before it had joined the run") from None
+
+    def give_up(self) -> None:
+        """Wait no longer to become ready; from any thread or a signal handler."""
+        self._ready.cancel()
 
     @property
     def failed(self) -> bool:
@@ -80,21 +105,32 @@ class Background:
         with self._news:
             return self._news.wait_for(lambda: self._count > news, timeout_s)
 
-    def call(self, coroutine: Coroutine[Any, Any, None], timeout_s: float) -> None:
-        """Run ``coroutine`` in the background and wait for it.
+    def call(self, act: Callable[[], Coroutine[Any, Any, object]], timeout_s: float) -> None:
+        """Run ``act`` in the background and wait for it.
 
         Raises:
-            TimeoutError: it took longer.
+            TimeoutError: it took longer; what ended the background meanwhile or before.
         """
-        self.check()
-        running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._news:
+            running = self._running and asyncio.run_coroutine_threadsafe(act(), self._running[0])
         try:
-            running.result(timeout_s)
+            if running is not None:
+                running.result(timeout_s)
+                return
+        except CancelledError:
+            pass
         finally:
-            running.cancel()
+            if running is not None:
+                running.cancel()
+        self._thread.join()  # the background has ended: only then it is known why
+        self.check()
 
     def stop(self) -> None:
         """Let the background leave, and wait until it has."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self.leaving.set)
-        self._thread.join()
+        was_ready = not self._ready.cancel() and self._ready.exception() is None
+        with self._news:
+            if self._running is not None:
+                loop, main = self._running
+                loop.call_soon_threadsafe(self.leaving.set if was_ready else main.cancel)
+        if self._thread.ident is not None:
+            self._thread.join()

@@ -66,6 +66,7 @@ class Exchange:
         self._waiting: dict[int, float] = {}
         self._following: dict[int, asyncio.Task[None]] = {}
         self._beats = 0
+        self._being_seen = asyncio.Lock()
         self._others_beat: tuple[str, int] | None = None
 
     # -- for the training side ---------------------------------------------------------------
@@ -349,7 +350,12 @@ class Exchange:
             seen_at=self._clock.wall(),
             left=left,
         )
-        await self._run.mailbox.put_presence(presence)
+        await asyncio.shield(self._write(presence))
+
+    async def _write(self, presence: Presence) -> None:
+        """Write in the order of calls: what was cancelled may go on, but lands before the next."""
+        async with self._being_seen:
+            await self._run.mailbox.put_presence(presence)
 
 
 def _follows(version: Version, before: Version) -> bool:

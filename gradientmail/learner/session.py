@@ -20,7 +20,7 @@ from gradientmail.learner.parameters import describe, differences
 from gradientmail.learner.posts import Arrival, Progress
 from gradientmail.learner.program import Positioned
 from gradientmail.learner.saving import Saved, loaded, restore_training
-from gradientmail.learner.state import StateDir
+from gradientmail.learner.state import State, StateDir
 from gradientmail.learner.training import Training
 from gradientmail.logs import get_logger
 from gradientmail.names import learner_name, require_name
@@ -50,8 +50,8 @@ class Learner:
         position: Anything with ``state_dict`` and ``load_state_dict`` to save along.
 
     Raises:
-        RunNotFoundError, ContractError, StoreError, SettingsError: on entering, and then nothing
-            was written.
+        RunNotFoundError, ContractError, StoreError, SettingsError, NotJoinedError: on entering,
+            and then nothing was written.
 
     Example:
         >>> with gm.Learner("s3://bucket/run", model, optimizer=optimizer) as learner:
@@ -98,16 +98,21 @@ class Learner:
         if self._state_path is not None:
             self._state_dir = StateDir(self._state_path)
         try:
-            self._desk, self._exchange = self._background.start()
+            self._join()
         except BaseException:
-            self._release_state_dir()
+            self._leave()
             raise
+        return self
+
+    def _join(self) -> None:
+        self._desk, self._exchange = self._background.start()
         self._run, self._log = self._desk.run, self._desk.log
         self._training = Training(
             self._desk, self._model, self._exchange, discarded=self._heal_optimizer
         )
         self._start_training()
-        return self
+        if self._state_dir is not None:
+            self._state()  # what cannot be saved is better known now than at the first save
 
     def __exit__(
         self,
@@ -128,12 +133,15 @@ class Learner:
             if not self._background.failed:
                 self._finish(wait=wait)
         finally:
-            self._background.stop()
-            self._release_state_dir()
+            self._leave()
 
     def request_stop(self) -> None:
-        """Make ``done`` true and end any wait; from any thread or a signal handler."""
+        """Make ``done`` true and end any wait; from any thread or a signal handler.
+
+        A learner that has not joined yet ends with ``NotJoinedError``.
+        """
         self._asked_to_stop = True
+        self._background.give_up()
         self._background.notify()
 
     # -- training ----------------------------------------------------------------------------
@@ -228,7 +236,11 @@ class Learner:
         for p, saved in enumerate(self._tree["training"]["fragments"]):
             version = await run.version(p, saved["version"])
             if version is None:
-                raise SettingsError(f"the state directory is ahead of the run: {saved['version']}")
+                raise SettingsError(
+                    f"the state directory is ahead of the run: version {saved['version']} of "
+                    f"fragment {p} is not committed here. The run was restored from an older "
+                    "copy, or is another one: use a new --state-dir"
+                )
             params = saved["committed"].to(self._saved.device)
             held[p] = Arrival(version=version, params=params)
             self._versions.append(version)
@@ -265,7 +277,8 @@ class Learner:
     def _finish(self, *, wait: bool) -> None:
         if wait:
             self._wait_for_rounds()
-        if self._run.algorithm.flush_on_close and not self._asked_to_stop:
+        goes_on_later = self._asked_to_stop and self._state_dir is not None
+        if self._run.algorithm.flush_on_close and not goes_on_later:
             self._training.flush()
         self._settle_outbox()
         self._save()
@@ -287,9 +300,7 @@ class Learner:
 
     def _settle_outbox(self) -> None:
         try:
-            self._background.call(
-                self._exchange.outbox.until_settled(), self._node.retry_deadline_s
-            )
+            self._background.call(self._exchange.outbox.until_settled, self._node.retry_deadline_s)
         except TimeoutError:
             self._log.warning("left before the last contribution was acknowledged")
 
@@ -297,12 +308,14 @@ class Learner:
         """Save when nothing is half on its way; else at the next step."""
         if self._state_dir is None or not self._exchange.outbox.settled:
             return
-        outbox = self._exchange.outbox
         try:
-            self._state_dir.save(self._saved.save(self._run, self.name, self._training, outbox))
+            self._state_dir.save(self._state())
         except StateNotSavedError as exc:
             self._log.error("%s", exc)
         self._saved_at = self._clock.now()
+
+    def _state(self) -> State:
+        return self._saved.save(self._run, self.name, self._training, self._exchange.outbox)
 
     def _heal_optimizer(self) -> None:
         """Drop the inner optimizer's state of every parameter for which it is not finite."""
@@ -314,6 +327,9 @@ class Learner:
             if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
                 del optimizer.state[parameter]
 
-    def _release_state_dir(self) -> None:
-        if self._state_dir is not None:
-            self._state_dir.close()
+    def _leave(self) -> None:
+        try:
+            self._background.stop()
+        finally:
+            if self._state_dir is not None:
+                self._state_dir.close()

@@ -53,7 +53,7 @@ def pack(tree: object) -> State:
 
     The tree is made of None, bool, int, float, str, bytes, tensors and numpy arrays, in lists,
     tuples and dicts whose keys are str or int. A subclass comes back as its base: an OrderedDict
-    as a dict.
+    as a dict; and numpy's numbers as Python's.
 
     Raises:
         SettingsError: something else is in the tree; the message says where.
@@ -72,6 +72,10 @@ def _node(value: object, path: str, tensors: dict[str, Tensor]) -> object:
     match value:
         case None | bool() | int() | float() | str():
             node: object = value
+        case np.bool_() | np.integer():
+            node = value.item()
+        case np.floating():
+            node = float(value)
         case bytes():
             node = {"bytes": base64.b64encode(value).decode()}
         case list():

@@ -1,0 +1,161 @@
+"""A stop at any time: before joining, while joining, with or without a state to go on from."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gradientmail as gm
+from gradientmail.errors import NotJoinedError, SettingsError
+from gradientmail.learner.background import Background
+from gradientmail.learner.state import StateDir
+from tests.learner.test_session import (
+    H,
+    closer,
+    faulty,
+    make_model,
+    make_run,
+    presence_of,
+    url,
+)
+
+__all__ = ["closer", "faulty", "url"]
+
+
+class Position:
+    """A place in the data, which may be any object."""
+
+    def __init__(self, place: object) -> None:
+        self.place = place
+
+    def state_dict(self) -> Any:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.place = state["place"]
+
+
+def mail_of(url: Path) -> list[Path]:
+    return list((url / "mail").rglob("*.safetensors"))
+
+
+# -- joining --------------------------------------------------------------------------------------
+
+
+def without_end(entered: threading.Event) -> Callable[[Background], Any]:
+    async def main(background: Background) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    return main
+
+
+def test_giving_up_ends_the_wait_to_be_ready_and_what_is_under_way() -> None:
+    entered = threading.Event()
+    background = Background(without_end(entered))
+
+    def stop_it() -> None:
+        entered.wait()
+        background.give_up()
+
+    threading.Thread(target=stop_it).start()
+    with pytest.raises(NotJoinedError, match="before it had joined"):
+        background.start()
+    background.stop()
+    assert not background._thread.is_alive()
+
+
+def test_a_background_that_was_never_started_can_be_stopped() -> None:
+    Background(without_end(threading.Event())).stop()
+
+
+def test_a_pending_call_raises_what_ended_the_background() -> None:
+    async def main(background: Background) -> None:
+        background.ready(None, None)  # type: ignore[arg-type]
+        await called.wait()
+        raise ZeroDivisionError
+
+    called = asyncio.Event()
+
+    async def call() -> None:
+        called.set()
+        await asyncio.Event().wait()
+
+    background = Background(main)
+    background.start()
+    with pytest.raises(ZeroDivisionError):
+        background.call(call, 60.0)
+    background.stop()
+
+
+def test_a_learner_asked_to_stop_before_it_joins_does_not_join(url: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    learner = gm.Learner(str(url), make_model(0.0), name="ann", state_dir=state)
+    learner.request_stop()
+    with pytest.raises(NotJoinedError), learner:
+        pass
+    assert presence_of(url) is None
+    StateDir(state).close()
+
+
+def test_a_learner_asked_to_stop_while_it_joins_does_not_join(url: Path, tmp_path: Path) -> None:
+    """It looks for a payload that was lost."""
+    (payload,) = (url / "fragments").rglob("*.safetensors")
+    payload.unlink()
+    learner = gm.Learner(str(url), make_model(0.0), name="ann")
+    threading.Timer(0.05, learner.request_stop).start()
+    with pytest.raises(NotJoinedError), learner:
+        pass
+    assert not learner._background._thread.is_alive()
+
+
+# -- what cannot be saved -------------------------------------------------------------------------
+
+
+def test_a_position_that_cannot_be_saved_is_told_on_entering(url: Path, tmp_path: Path) -> None:
+    learner = gm.Learner(
+        str(url),
+        make_model(0.0),
+        name="ann",
+        state_dir=tmp_path / "state",
+        position=Position({1, 2}),
+    )
+    with pytest.raises(SettingsError, match=r"state\['position'\]\['place'\] is set"), learner:
+        pass
+    assert not learner._background._thread.is_alive()
+    StateDir(tmp_path / "state").close()
+
+
+def test_a_position_of_numpy_numbers_is_saved(url: Path, tmp_path: Path) -> None:
+    first, second = Position(np.int64(7)), Position(None)
+    for position in (first, second):
+        learner = gm.Learner(
+            str(url),
+            make_model(0.0),
+            name="ann",
+            state_dir=tmp_path / "state",
+            position=position,
+        )
+        with learner:
+            learner.step(tokens=1)
+    assert second.place == 7
+
+
+# -- a stop with steps that are not posted --------------------------------------------------------
+
+
+@pytest.mark.parametrize(("keeps_state", "posted"), [(False, 1), (True, 0)])
+def test_a_stop_posts_what_is_left_unless_the_state_keeps_it(
+    *, keeps_state: bool, posted: int, tmp_path: Path
+) -> None:
+    url = make_run(tmp_path / "flushed", flush_on_close=True)
+    state = tmp_path / "state" if keeps_state else None
+    with gm.Learner(str(url), make_model(0.0), name="ann", state_dir=state) as learner:
+        for _ in range(H - 1):
+            learner.step(tokens=1)
+        learner.request_stop()
+    assert len(mail_of(url)) == posted
