@@ -1,5 +1,7 @@
 """Names of learners, closers and runs: fit for a key, a file name and a person."""
 
+import contextlib
+import os
 import random
 import re
 import socket
@@ -17,10 +19,33 @@ def default_name(role: str, rng: random.Random) -> str:
 
 
 def learner_name(state_dir: Path | None, rng: random.Random) -> str:
-    """Return a default name: the same at every start from one state directory, else a new one."""
+    """Return a default name; one that a state directory keeps for every start from there.
+
+    Raises:
+        SettingsError: the directory cannot be used, or the name in it is none.
+    """
     if state_dir is None:
         return default_name("learner", rng)
-    return default_name("learner", random.Random(str(state_dir.resolve())))  # noqa: S311
+    path = state_dir / "name"
+    try:
+        if not path.exists():
+            _create(path, default_name("learner", rng))
+        return require_name(path.read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"state directory {state_dir} cannot be used: {error}") from error
+
+
+def _create(path: Path, name: str) -> None:
+    """Write a whole file or none, and leave the one that another process was first to write."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{name}.tmp")
+    with temporary.open("w", encoding="ascii") as file:
+        file.write(f"{name}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    with contextlib.suppress(FileExistsError):
+        path.hardlink_to(temporary)
+    temporary.unlink()
 
 
 def require_name(name: str) -> str:

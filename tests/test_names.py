@@ -12,14 +12,33 @@ def rng() -> random.Random:
     return random.Random(1)
 
 
-def test_a_state_directory_names_its_learner_and_keeps_the_name(
+def test_a_state_directory_keeps_the_name_of_its_learner(
     tmp_path: Path, rng: random.Random
 ) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
+    here, there = tmp_path / "a" / "here", tmp_path / "there"
 
     assert learner_name(here, rng) == require_name(learner_name(here, rng))
     assert learner_name(here, rng) != learner_name(there, rng)
     assert learner_name(None, rng) != learner_name(None, rng)
+    assert [path.name for path in here.iterdir()] == ["name"]
+
+
+def test_two_machines_of_one_host_name_and_path_have_two_names(tmp_path: Path) -> None:
+    """Containers often have; each has a state directory of its own all the same."""
+    names = set()
+    for machine in range(2):
+        state_dir = tmp_path / "state"
+        names.add(learner_name(state_dir, random.Random(machine)))
+        state_dir.rename(tmp_path / f"of-machine-{machine}")
+    assert len(names) == 2
+
+
+def test_a_directory_that_cannot_keep_a_name_is_refused(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    (tmp_path / "file").write_text("", encoding="ascii")
+    with pytest.raises(SettingsError, match="cannot be used"):
+        learner_name(tmp_path / "file" / "state", rng)
 
 
 def test_a_default_name_fits_in_a_key_whatever_the_host_is_called(

@@ -45,7 +45,7 @@ class Learner:
         url: ``s3://bucket/run``, ``file:///...`` or a path.
         model: Must be the run's model; its parameters are changed in place.
         optimizer: Only saved and restored with ``state_dir``.
-        name: This learner's name; by default drawn from the host's and the state directory's.
+        name: This learner's name; by default drawn from the host's, once for a state directory.
         state_dir: Directory of this learner's own, so that a restart loses nothing.
         position: Anything with ``state_dict`` and ``load_state_dict`` to save along.
 

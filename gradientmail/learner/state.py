@@ -5,6 +5,7 @@ its entries, everything else as JSON in its metadata, so reading one runs no cod
 would. The directory holds two generations:
 
     lock                                         held while a learner uses the directory
+    name                                         the learner's, where nobody chose one
     {generation:010d}-{digest}.safetensors       digest: xxh3_128 of the file, 32 hex digits
 
 A file appears under its name by a rename once it is on the disk, and is read only when its bytes
