@@ -113,6 +113,7 @@ class Exchange:
         self._held = dict(held)
         newest = await self._run.newest_of_all()
         await asyncio.gather(*(self._adopt(version) for version in newest))
+        self._look_for_last_round()
 
     # -- running -----------------------------------------------------------------------------
 
@@ -150,7 +151,6 @@ class Exchange:
         for fragment in self._overdue():
             ahead.setdefault(fragment, self._held[fragment].version.number + 1)
         self._follow_up(ahead)
-        self._look_for_last_round()
 
     def _follow_up(self, ahead: Mapping[int, int]) -> None:
         """Catch up with each fragment in a task of its own: none waits for another's payload."""
@@ -178,9 +178,10 @@ class Exchange:
     def _look_for_last_round(self) -> None:
         """The manifest says which round is the last one."""
         last = self._settings.stop_after_rounds
+        if last is None or len(self._held) < len(self._run.layouts):
+            return
         versions = [self._held[p].version.number for p in range(len(self._held))]
-        schedule = self._run.algorithm.schedule
-        if last is not None and oldest_open_round(schedule, versions) >= last:
+        if oldest_open_round(self._run.algorithm.schedule, versions) >= last:
             self.finished = True
             self._end()
 
@@ -222,6 +223,7 @@ class Exchange:
                 history=(before.history if before else ()) + history,
             )
             self._held[newest.fragment] = self._arrivals[newest.fragment] = arrival
+        self._look_for_last_round()
         self._news()
 
     async def _history(self, newest: Version, held: Arrival | None) -> tuple[RoundRecord, ...]:

@@ -54,11 +54,14 @@ class Remote:
             log=get_logger("gradientmail.learner", learner=name),
         )
         self.news = 0
+        self.seen: list[tuple[bool, bool]] = []
+        """At each news, whether a version had arrived, and whether training was to end."""
         self.exchange = Exchange(self.desk, news=self._count)
         self.closer = FragmentCloser(bench.desk(), bench.run.origin(0))
 
     def _count(self) -> None:
         self.news += 1
+        self.seen.append((bool(self.exchange._arrivals), self.exchange.ending))
 
     async def pass_time(self, seconds: float = POLL_S) -> None:
         await self.bench.clock.advance(seconds)
@@ -310,6 +313,29 @@ async def test_the_last_round_ends_training_even_if_no_head_says_so(tmp_path: Pa
         await remote.pass_time(OVERDUE_S)
         assert remote.exchange.ending
         assert remote.exchange.finished
+
+
+async def test_the_last_version_never_arrives_without_the_news_that_it_is_the_last(
+    tmp_path: Path,
+) -> None:
+    """Or a learner would take steps that nobody will ever see."""
+    async with joined(await make_bench(tmp_path, stop_after_rounds=1)) as remote:
+        await remote.commit()
+        await remote.tell(1, done=True)
+        await remote.pass_time(3.0)
+        assert (True, False) not in remote.seen[1:]
+        assert (True, True) in remote.seen
+
+
+async def test_who_joins_a_run_that_has_ended_is_told_at_once(tmp_path: Path) -> None:
+    remote = Remote(await make_bench(tmp_path, stop_after_rounds=1))
+    await remote.commit()
+    await remote.exchange.join({})
+    assert remote.exchange.ending
+    held = remote.arrived()[0]
+    restored = Remote(remote.bench)
+    await restored.exchange.join({0: held})
+    assert restored.exchange.ending
 
 
 # -- outages --------------------------------------------------------------------------------------
