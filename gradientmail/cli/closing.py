@@ -1,19 +1,23 @@
 """``gradientmail closer``, in this process or beside a learner in one of its own."""
 
 import contextlib
+import logging
 import multiprocessing
 import signal
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 
 from msgspec.structs import replace
 
 from gradientmail.cli.exits import report
-from gradientmail.cli.logs import configure_logging
+from gradientmail.cli.logs import CLI_LOGGER, configure_logging
 from gradientmail.cli.signals import ending_on_signals
 from gradientmail.closer.daemon import Closer
 from gradientmail.config import NodeSettings
+
+log = logging.getLogger(CLI_LOGGER)
 
 
 def run_closer(url: str, node: NodeSettings, *, until_done: bool) -> None:
@@ -32,11 +36,26 @@ def closer_beside(url: str, node: NodeSettings) -> Iterator[None]:
     child = context.Process(target=_close_beside, args=arguments)
     child.start()
     receiver.close()
+    leaving = threading.Event()
+    watching = threading.Thread(target=_warn_of_end, args=(child, leaving), daemon=True)
+    watching.start()
     try:
         yield
     finally:
+        leaving.set()
         sender.close()
-        child.join()
+        watching.join()
+
+
+def _warn_of_end(child: SpawnProcess, leaving: threading.Event) -> None:
+    """Say when the closer ends by itself: the learner may hold for a commit nobody makes."""
+    child.join()
+    if not leaving.is_set():
+        log.warning(
+            "the closer beside this learner has ended with exit code %s: unless another one runs, "
+            "no round is closed any more; start `gradientmail closer`",
+            child.exitcode,
+        )
 
 
 def _close_beside(url: str, node: NodeSettings, parent: Connection) -> None:

@@ -15,7 +15,7 @@ from gradientmail.cli.stores import with_store
 from gradientmail.cli.tables import count
 from gradientmail.clock import Clock, SystemClock, system_random
 from gradientmail.config import NodeSettings
-from gradientmail.errors import SettingsError
+from gradientmail.errors import NotJoinedError, SettingsError
 from gradientmail.learner.program import Positioned, Program, data_seed, load_program
 from gradientmail.learner.session import Learner
 from gradientmail.logs import get_logger
@@ -45,6 +45,7 @@ def run_learner(url: str, node: NodeSettings, *, program: str | None, with_close
         if with_closer:
             stack.enter_context(closer_beside(url, node))
         stack.enter_context(ending_on_signals(learner.request_stop))
+        stack.enter_context(contextlib.suppress(NotJoinedError))  # it was asked to end
         stack.enter_context(learner)
         train(learner, loaded, SystemClock(), share=node.throttle)
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gradientmail.cli.closing import closer_beside
+from gradientmail.config import NodeSettings
 from tests.cli.conftest import Cli, make_run
 from tests.cli.processes import Command, lease_is_released, until
 
@@ -52,6 +54,13 @@ def test_a_closer_beside_a_learner_ends_with_it_even_when_that_is_killed(quick_r
         learner.process.kill()
 
         until(lambda: lease_is_released(quick_run))
+
+
+def test_a_learner_is_told_of_the_end_of_the_closer_beside_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closer_beside(str(tmp_path / "nothing"), NodeSettings()):
+        until(lambda: "has ended with exit code 3" in caplog.text)
 
 
 def test_a_missing_run_is_said_and_has_its_code(tmp_path: Path) -> None:
