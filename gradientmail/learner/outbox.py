@@ -50,6 +50,7 @@ class Outbox:
         self._orders: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._open: dict[str, _Posting] = {}
         self._unsettled: set[str] = set()
+        self._starting_over: set[int] = set()
         self._acknowledged = asyncio.Event()
 
     # -- orders, from the training side ------------------------------------------------------
@@ -72,13 +73,13 @@ class Outbox:
 
     def start_over(self, fragment: int) -> None:
         """Another self of ours has sent what is left of ``fragment``: drop the residual."""
-        self._unsettled.add(str(fragment))
+        self._starting_over.add(fragment)
         self._order(lambda: self._drop_residual(fragment))
 
     @property
     def settled(self) -> bool:
         """Whether every order is carried out and every draft acknowledged by the store."""
-        return not self._unsettled
+        return not self._unsettled and not self._starting_over
 
     # -- carrying them out -------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class Outbox:
 
     async def until_settled(self) -> None:
         """Return once everything posted is acknowledged."""
-        while self._unsettled:
+        while not self.settled:
             self._acknowledged.clear()
             await self._acknowledged.wait()
 
@@ -166,7 +167,8 @@ class Outbox:
 
     async def _drop_residual(self, fragment: int) -> None:
         self.residuals[fragment] = None
-        self._settle(str(fragment))
+        self._starting_over.discard(fragment)
+        self._acknowledged.set()
 
     async def _withdraw(self, fragment: int, key: str) -> None:
         posting = self._open.pop(key, None)
@@ -175,17 +177,20 @@ class Outbox:
             data: bytes | None = self._format(fragment).header(None) + bytes(posting.data)
         else:  # posted by an earlier incarnation, whose memory is gone
             data = await self._persist(lambda: self._run.mailbox.store.read(key))
-        if data is not None:
-            self._add_to_residual(fragment, key, data)
+        if data is None:
+            self._desk.log.warning("%s was swept while we were away, its steps are lost", key)
+        else:
+            await self._add_to_residual(fragment, key, data)
         self._settle(key)
 
-    def _add_to_residual(self, fragment: int, key: str, data: bytes) -> None:
+    async def _add_to_residual(self, fragment: int, key: str, data: bytes) -> None:
         residual = self.residuals[fragment]
         try:
-            delta = _decoded(self._format(fragment), data).to(self._desk.device)
+            delta: Tensor = await self._desk.offload(_decoded, self._format(fragment), data)
         except PayloadError as exc:
             self._desk.log.warning("%s is damaged, its steps are lost: %s", key, exc)
             return
+        delta = delta.to(self._desk.device)
         self.residuals[fragment] = delta if residual is None else residual + delta
 
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
