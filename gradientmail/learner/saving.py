@@ -117,6 +117,7 @@ def _fragment(
         anchored_tokens=saved["anchored_tokens"],
         snapshot=None if snapshot is None else snapshot.to(device),
         snapshot_at=saved["snapshot_at"],
+        restored=True,
         posted=[
             OnItsWay(key=key, base=base, steps=steps, tokens=tokens)
             for key, base, steps, tokens in saved["posted"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from gradientmail.clock import fresh_nonce
@@ -16,7 +17,7 @@ from gradientmail.learner.desk import Desk
 from gradientmail.learner.parameters import FragmentTensors
 from gradientmail.learner.posts import Arrival, Draft, Progress
 from gradientmail.protocol.publishing import Decision, Hold, Publish, Publishing, Train
-from gradientmail.protocol.recovery import Fate, Posted, fate, reason_rejected
+from gradientmail.protocol.recovery import Echo, Fate, Posted, echo, fate, reason_rejected
 from gradientmail.records import keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.run import Version
@@ -76,6 +77,7 @@ class LocalFragment:
         anchored_tokens: Tokens trained when the anchor was taken, less what alignments kept.
         snapshot: Local parameters when the contribution against this version was made.
         snapshot_at: (steps, tokens) trained by then.
+        restored: This self has not aligned it yet: an earlier one began on this version.
         posted: Contributions whose fate is not known yet; the last may be against this version.
     """
 
@@ -86,6 +88,7 @@ class LocalFragment:
     anchored_tokens: int = 0
     snapshot: Tensor | None = None
     snapshot_at: tuple[int, int] = (0, 0)
+    restored: bool = False
     posted: list[OnItsWay] = field(default_factory=list)
 
 
@@ -270,14 +273,16 @@ class Training:
         self._heed_another_self(fragment, newest)
         snapshot, since = self._snapshot(fragment)
         dropped = self._resolve(fragment, arrival.history)
-        rule = self._run.algorithm.alignment
+        rule, end = self._run.algorithm.alignment, self._run.layouts[p].parameters_end
         committed = arrival.params
         anchor = fragment.tensors.rounded(committed)
         local = fragment.tensors.gather()
-        fragment.tensors.scatter(rule.align(fragment.anchor, committed, local, snapshot))
+        aligned = rule.align(fragment.anchor[:end], committed[:end], local[:end], snapshot[:end])
+        # Buffers are taken over: the drift of a variance, carried on, could make it negative.
+        fragment.tensors.scatter(torch.cat([aligned, committed[end:]]))
         kept = (self.step - since[0], self.tokens - since[1]) if rule.keeps else (0, 0)
         fragment.version, fragment.committed, fragment.anchor = arrival.version, committed, anchor
-        fragment.snapshot = None
+        fragment.snapshot, fragment.restored = None, False
         fragment.anchored_tokens = self.tokens - kept[1] - dropped[1]
         anchored_at = self.step - kept[0] - dropped[0]
         self.publishing = self.publishing.aligned(p, arrival.version.number, anchored_at)
@@ -285,15 +290,20 @@ class Training:
     def _heed_another_self(self, fragment: LocalFragment, newest: RoundRecord) -> None:
         """Count nothing twice that was posted under our name after the state we come from.
 
-        What was posted against this very version is posted again: it counts once, and the
-        residual moves as it did then. Where more was, all we have left was part of it.
+        What is posted again counts once, and the residual moves as it did then.
         """
         p, here = fragment.version.fragment, fragment.version.number
-        used = newest.applied.get(self._desk.name, -1)
+        found = echo(
+            self._desk.name,
+            here,
+            newest,
+            restored=fragment.restored,
+            max_staleness=self._run.manifest.settings.max_staleness,
+        )
         trained = self.step > self.publishing.anchored_at[p]
-        if used == here and fragment.snapshot is None and trained:
+        if found is Echo.REPEAT and fragment.snapshot is None and trained:
             self._publish(self._round_of(p, here), final=False)
-        elif used > here:
+        elif found is Echo.FORGET:
             fragment.snapshot = fragment.tensors.gather()
             fragment.snapshot_at = (self.step, self.tokens)
             for one in fragment.posted:
@@ -318,7 +328,7 @@ class Training:
         pending: list[OnItsWay] = []
         steps, tokens = 0, 0
         for one in fragment.posted:
-            match self._fate(one, history):
+            match self._fate(fragment.version.fragment, one, history):
                 case Fate.PENDING:
                     pending.append(one)
                 case Fate.DROPPED:
@@ -333,12 +343,13 @@ class Training:
         fragment.posted = pending
         return steps, tokens
 
-    def _fate(self, one: OnItsWay, history: Sequence[RoundRecord]) -> Fate:
+    def _fate(self, p: int, one: OnItsWay, history: Sequence[RoundRecord]) -> Fate:
         posted = Posted(key=one.key, base=one.base)
         staleness = self._run.manifest.settings.max_staleness
         found = fate(self._desk.name, posted, history, max_staleness=staleness)
         if found is Fate.REJECTED:
             reasons = (reason_rejected(one.key, record) for record in history)
             self._rejected = next(filter(None, reasons))
-            self._desk.log.error("our contribution was rejected: %s", self._rejected)
+            extra = {"fragment": p, "version": one.base}
+            self._desk.log.error("our contribution was rejected: %s", self._rejected, extra=extra)
         return found

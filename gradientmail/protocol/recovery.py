@@ -4,10 +4,17 @@
     posted, named in a commit's ``rejected`` -->                               REJECTED
     posted, and its base is too old, or a later one of ours was used -->       DROPPED
     posted, and its base still counts for the next version -->                 PENDING
-    trained on a base that ``applied`` holds, posted by an earlier self -->    APPLIED
 
 A learner's steps count at most once per base, whichever of its incarnations posted them. DROPPED
 steps are carried into the next contribution; REJECTED ones are not, they would be rejected again.
+
+A learner restored from its state may have posted more than the state knows of. What it has trained
+on a base, and not posted, when a newer version arrives (``Echo``):
+
+    ``applied`` holds a later base --> FORGET: that self went further, and what is left was in it
+    ``applied`` holds this base, or mail against it may still count --> REPEAT: post it against
+        this base all the same, and of the two at most one counts
+    otherwise --> NONE: nothing posted against this base counts; it goes on with the alignment
 """
 
 from collections.abc import Sequence
@@ -24,6 +31,14 @@ class Fate(Enum):
     REJECTED = "rejected"
     DROPPED = "dropped"
     PENDING = "pending"
+
+
+class Echo(Enum):
+    """What to do with unposted steps that an earlier self may have posted."""
+
+    NONE = "none"
+    REPEAT = "repeat"
+    FORGET = "forget"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +62,27 @@ def fate(
     if any(reason_rejected(posted.key, record) is not None for record in history):
         return Fate.REJECTED
     overtaken = is_applied(learner, posted.base, newest)
-    late = newest.version - posted.base > max_staleness
+    late = _is_late(posted.base, newest, max_staleness)
     return Fate.DROPPED if overtaken or late else Fate.PENDING
+
+
+def echo(
+    learner: str, base: int, newest: RoundRecord, *, restored: bool, max_staleness: int
+) -> Echo:
+    """Return what to do with steps trained on ``base`` and not posted, now that ``newest`` is.
+
+    ``restored``: the steps before were trained by an earlier self.
+    """
+    used = newest.applied.get(learner, -1)
+    if used > base:
+        return Echo.FORGET
+    may_count = restored and not _is_late(base, newest, max_staleness)
+    return Echo.REPEAT if used == base or may_count else Echo.NONE
+
+
+def _is_late(base: int, newest: RoundRecord, max_staleness: int) -> bool:
+    """Whether no version after ``newest`` takes mail against ``base``."""
+    return newest.version - base > max_staleness
 
 
 def _uses(learner: str, base: int, record: RoundRecord) -> bool:

@@ -1,11 +1,15 @@
 """What a learner posts, keeps, carries on and gives up: to the number."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from gradientmail.codecs.layout import layout
+from gradientmail.learner.posts import Arrival
+from gradientmail.learner.training import Training
 from gradientmail.protocol.publishing import Hold, Train
 from tests.learner.lone import TOKENS, Lone, flat, rejected, used
 
@@ -141,6 +145,31 @@ def test_what_was_trained_and_not_yet_posted_survives_another_learners_commit() 
     assert lone.wire.posted[0].base.number == 1
 
 
+@pytest.mark.parametrize("alignment", ["carry", "blend", "adaptive"])
+def test_buffers_are_taken_over_whatever_the_alignment(alignment: str) -> None:
+    """A variance that shrank since the snapshot, carried onto a small one, would be negative."""
+    lone = Lone(alignment=alignment, mixing=0.5, overlap_steps=None)
+    two = layout([("w0", 1)], [("variance", 1)])
+    desk = replace(lone.desk, run=replace(lone.desk.run, layouts=(two,)))
+    lone.model.register_buffer("variance", torch.ones(1))
+    training = Training(desk, lone.model, lone.wire, discarded=lambda: None)
+
+    def values(weight: float, variance: float) -> torch.Tensor:
+        return torch.cat([flat(weight), flat(variance)])
+
+    training.start([Arrival(version=lone.version(0), params=values(0.0, 1.0))])
+    with torch.no_grad():
+        lone.model.variance.fill_(0.1)
+        lone.model.w0.fill_(1.0)
+    training.stepped(TOKENS, None)
+    one = lone.version(1)
+    arrival = Arrival(version=one, params=values(2.0, 0.5), history=(one.record,))
+    lone.wire.arrivals.append(arrival)
+    training.settle()
+    assert float(lone.model.variance) == 0.5
+    assert lone.values != [2.0], "parameters are aligned by the rule"
+
+
 def test_an_older_or_equal_version_changes_nothing() -> None:
     lone = Lone()
     lone.join(3.0, version=2)
@@ -268,6 +297,28 @@ def test_what_waited_for_its_fate_is_forgotten_where_an_earlier_self_went_furthe
     assert lone.wire.given_back == []
     assert lone.wire.forgotten == [pending.key]
     assert lone.wire.started_over == [0]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_late_mail_of_an_earlier_self_and_what_was_trained_again_count_once(
+    *, restored: bool
+) -> None:
+    """It may have posted these steps, and its mail may still count though it came late."""
+    lone = Lone(max_staleness=1, **CARRY)
+    lone.join(0.0)
+    lone.steps(H - 1, 1.0)
+    lone.training.fragments[0].restored = restored
+    lone.commit(1, 0.0, **used(0, learner="bob"))
+    lone.training.settle()
+    lone.commit(2, 0.0, **used(0))
+    lone.training.settle()
+    lone.steps(H, 1.0)
+    bases = [(draft.base.number, draft.steps) for draft in lone.wire.posted]
+    if restored:
+        assert bases == [(0, H - 1), (2, H)]
+        assert lone.values == [float(H)]
+    else:
+        assert bases == [(2, H)], "they are part of the next one"
 
 
 # -- what cannot be used --------------------------------------------------------------------------

@@ -3,7 +3,15 @@
 import msgspec
 import pytest
 
-from gradientmail.protocol.recovery import Fate, Posted, fate, is_applied, reason_rejected
+from gradientmail.protocol.recovery import (
+    Echo,
+    Fate,
+    Posted,
+    echo,
+    fate,
+    is_applied,
+    reason_rejected,
+)
 from gradientmail.records.commit import Participant, Rejection, RoundRecord
 from gradientmail.records.manifest import PayloadRef
 
@@ -85,6 +93,24 @@ def test_the_commits_since_decide_one_fate(
     history: list[RoundRecord], max_staleness: int, expected: Fate
 ) -> None:
     assert fate("alice", MINE, history, max_staleness=max_staleness) is expected
+
+
+@pytest.mark.parametrize(
+    ("newest", "restored", "max_staleness", "expected"),
+    [
+        pytest.param(commit(5), False, 9, Echo.NONE, id="nobody posted it"),
+        pytest.param(commit(5), True, 0, Echo.NONE, id="too late to count"),
+        pytest.param(commit(5), True, 1, Echo.REPEAT, id="it may still count"),
+        pytest.param(commit(6), True, 1, Echo.NONE, id="two behind of one"),
+        pytest.param(commit(5, uses=4), False, 0, Echo.REPEAT, id="this base was used"),
+        pytest.param(commit(6, uses=5), True, 9, Echo.FORGET, id="a later base was used"),
+    ],
+)
+def test_what_an_earlier_self_may_have_posted_counts_once(
+    newest: RoundRecord, *, restored: bool, max_staleness: int, expected: Echo
+) -> None:
+    found = echo("alice", 4, newest, restored=restored, max_staleness=max_staleness)
+    assert found is expected
 
 
 def test_another_learners_work_is_not_ours() -> None:
