@@ -30,6 +30,9 @@ from gradientmail.store.metered import Meter
 from gradientmail.store.url import open_store
 from gradientmail.tasks import race
 
+SAVES_MISSED = 10
+"""How many saves may be due and not possible before a person is told."""
+
 LOSS_EVERY_S = 1.0
 """A loss on a GPU is read this often at most: reading it waits for the device."""
 
@@ -86,6 +89,7 @@ class Learner:
         self.name = require_name(given or learner_name(self._state_path, self._rng))
         self._state_dir: StateDir | None = None
         self._saved_at = self._clock.now()
+        self._told_of_no_save = False
         self._loss_read_at = -LOSS_EVERY_S
         self._tree: dict[str, Any] | None = None
         self._background = Background(self._exchange_until_left)
@@ -302,17 +306,35 @@ class Learner:
         try:
             self._background.call(self._exchange.outbox.until_settled, self._node.retry_deadline_s)
         except TimeoutError:
-            self._log.warning("left before the last contribution was acknowledged")
+            self._log.warning(
+                "left before the last contribution was acknowledged; "
+                "the state saved before it stays"
+            )
 
     def _save(self) -> None:
         """Save when nothing is half on its way; else at the next step."""
-        if self._state_dir is None or not self._exchange.outbox.settled:
+        if self._state_dir is None:
+            return
+        if not self._exchange.outbox.settled:
+            self._tell_of_no_save()
             return
         try:
             self._state_dir.save(self._state())
         except StateNotSavedError as exc:
             self._log.error("%s", exc)
         self._saved_at = self._clock.now()
+        self._told_of_no_save = False
+
+    def _tell_of_no_save(self) -> None:
+        """Say once when a contribution that is not acknowledged holds up saving for long."""
+        unsaved_s = self._clock.now() - self._saved_at
+        if not self._told_of_no_save and unsaved_s > SAVES_MISSED * self._node.save_every_s > 0:
+            self._told_of_no_save = True
+            self._log.warning(
+                "no state was saved for %d s, since contributions are still on their way: a "
+                "restart now would go on from there",
+                unsaved_s,
+            )
 
     def _state(self) -> State:
         return self._saved.save(self._run, self.name, self._training, self._exchange.outbox)

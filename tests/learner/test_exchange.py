@@ -221,6 +221,26 @@ async def test_a_payload_that_stays_away_from_the_newest_version_is_an_alarm(
     assert raised.value.key == first.params.key
 
 
+async def test_a_payload_that_stays_away_holds_up_no_other_fragment(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=2)
+    remote = Remote(bench)
+    await remote.exchange.join({})
+    remote.arrived()
+    running = asyncio.create_task(remote.exchange.run())
+    first = await remote.commit()
+    await bench.store.delete([first.params.key])
+    remote.closer = FragmentCloser(bench.desk(), bench.run.origin(1))
+    await remote.tell(1, 0)
+    await remote.pass_time()
+    for number in (1, 2):
+        version = await remote.commit()
+        await remote.tell(1, number)
+        await remote.pass_time(2 * POLL_S)
+        assert [arrival.version for arrival in remote.arrived()] == [version]
+    with pytest.raises(RecordError, match="missing or damaged"):
+        await bench.while_time_passes(running)
+
+
 # -- the head is a hint ---------------------------------------------------------------------------
 
 

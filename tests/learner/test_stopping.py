@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import gradientmail as gm
+from gradientmail.config import NodeSettings
 from gradientmail.errors import NotJoinedError, SettingsError
 from gradientmail.learner.background import Background
 from gradientmail.learner.state import StateDir
+from gradientmail.testing.faulty import Fault, FaultyStore, always
 from tests.learner.test_session import (
     H,
     closer,
@@ -143,6 +145,24 @@ def test_a_position_of_numpy_numbers_is_saved(url: Path, tmp_path: Path) -> None
         with learner:
             learner.step(tokens=1)
     assert second.place == 7
+
+
+def test_saving_that_is_held_up_for_long_is_told_once(
+    url: Path, tmp_path: Path, faulty: FaultyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty.plan = always("put", Fault.NOT_APPLIED, "mail/")
+    node = NodeSettings(save_every_s=1e-6, retry_deadline_s=0.05)
+    learner = gm.Learner(
+        str(url), make_model(0.0), name="ann", state_dir=tmp_path / "state", node=node
+    )
+    with learner:
+        for _ in range(H - 1):
+            learner.step(tokens=1)
+        learner.request_stop()
+        for _ in range(3):
+            learner.step(tokens=1)
+    assert caplog.text.count("no state was saved for") == 1
+    assert "left before the last contribution" in caplog.text
 
 
 # -- a stop with steps that are not posted --------------------------------------------------------
