@@ -3,10 +3,12 @@
 import asyncio
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
+from gradientmail.errors import NotJoinedError
 from gradientmail.learner.background import Background
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
@@ -101,4 +103,50 @@ def test_a_call_to_a_background_that_has_failed_raises_why_and_leaves_nothing_un
         warnings.simplefilter("error")
         with pytest.raises(BrokenError):
             background.call(asyncio.Event().wait, 1.0)
+    background.stop()
+
+
+def without_end(entered: threading.Event) -> Callable[[Background], Any]:
+    async def main(background: Background) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    return main
+
+
+def test_giving_up_ends_the_wait_to_be_ready_and_what_is_under_way() -> None:
+    entered = threading.Event()
+    background = Background(without_end(entered))
+
+    def stop_it() -> None:
+        entered.wait()
+        background.give_up()
+
+    threading.Thread(target=stop_it).start()
+    with pytest.raises(NotJoinedError, match="before it had joined"):
+        background.start()
+    background.stop()
+    assert not background._thread.is_alive()
+
+
+def test_a_background_that_was_never_started_can_be_stopped() -> None:
+    Background(without_end(threading.Event())).stop()
+
+
+def test_a_pending_call_raises_what_ended_the_background() -> None:
+    async def main(background: Background) -> None:
+        background.ready(DESK, EXCHANGE)
+        await called.wait()
+        raise ZeroDivisionError
+
+    called = asyncio.Event()
+
+    async def call() -> None:
+        called.set()
+        await asyncio.Event().wait()
+
+    background = Background(main)
+    background.start()
+    with pytest.raises(ZeroDivisionError):
+        background.call(call, 60.0)
     background.stop()

@@ -1,8 +1,6 @@
 """A stop at any time: before joining, while joining, with or without a state to go on from."""
 
-import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 import gradientmail as gm
 from gradientmail.config import NodeSettings
 from gradientmail.errors import NotJoinedError, SettingsError
-from gradientmail.learner.background import Background
 from gradientmail.learner.state import StateDir
 from gradientmail.testing.faulty import Fault, FaultyStore, always
 from tests.learner.test_session import (
@@ -46,52 +43,6 @@ def mail_of(url: Path) -> list[Path]:
 
 
 # -- joining --------------------------------------------------------------------------------------
-
-
-def without_end(entered: threading.Event) -> Callable[[Background], Any]:
-    async def main(background: Background) -> None:
-        entered.set()
-        await asyncio.Event().wait()
-
-    return main
-
-
-def test_giving_up_ends_the_wait_to_be_ready_and_what_is_under_way() -> None:
-    entered = threading.Event()
-    background = Background(without_end(entered))
-
-    def stop_it() -> None:
-        entered.wait()
-        background.give_up()
-
-    threading.Thread(target=stop_it).start()
-    with pytest.raises(NotJoinedError, match="before it had joined"):
-        background.start()
-    background.stop()
-    assert not background._thread.is_alive()
-
-
-def test_a_background_that_was_never_started_can_be_stopped() -> None:
-    Background(without_end(threading.Event())).stop()
-
-
-def test_a_pending_call_raises_what_ended_the_background() -> None:
-    async def main(background: Background) -> None:
-        background.ready(None, None)  # type: ignore[arg-type]
-        await called.wait()
-        raise ZeroDivisionError
-
-    called = asyncio.Event()
-
-    async def call() -> None:
-        called.set()
-        await asyncio.Event().wait()
-
-    background = Background(main)
-    background.start()
-    with pytest.raises(ZeroDivisionError):
-        background.call(call, 60.0)
-    background.stop()
 
 
 def test_a_learner_asked_to_stop_before_it_joins_does_not_join(url: Path, tmp_path: Path) -> None:
