@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.e2e import process
-from tests.e2e.team import PATIENCE_S, eventually, keys_of
+from tests.e2e.team import PATIENCE_S
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.e2e.process"])  # or each would import torch anew
@@ -67,11 +67,6 @@ class Fleet:
 
     def output(self, name: str) -> str:
         return (self.home / f"{name}.log").read_text(errors="replace")[-4000:]
-
-    def is_seen(self, *learners: str) -> None:
-        """Wait until the learners have shown: only then is it defined whom a closer waits for."""
-        wanted = {f"learners/{name}.json" for name in learners}
-        eventually(lambda: wanted <= set(keys_of(self.run, "learners/")))
 
     def last_words(self, *learners: str) -> dict[str, Any]:
         """Return what learners had become when they ended."""

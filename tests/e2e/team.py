@@ -171,6 +171,12 @@ def keys_of(url: str | Path, prefix: str = "") -> list[str]:
     return keys
 
 
+def until_seen(url: str | Path, *learners: str) -> None:
+    """Wait until learners have shown: a closer that starts then waits for all of them."""
+    wanted = {f"learners/{name}.json" for name in learners}
+    eventually(lambda: wanted <= set(keys_of(url, "learners/")))
+
+
 def is_committed(url: str | Path, version: int, fragment: int = 0) -> bool:
     """Whether ``version`` of ``fragment`` is there."""
     key = f"commits/{fragment:04d}/{version:010d}.json"

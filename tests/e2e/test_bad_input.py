@@ -27,6 +27,7 @@ from tests.e2e.team import (
     make_run,
     objects_of,
     on_store,
+    until_seen,
 )
 from tests.e2e.toy import toy_model
 
@@ -101,7 +102,9 @@ def test_a_store_out_of_reach_for_a_while_costs_time_only(
 ) -> None:
     make_run(url, sync_every=6, stop_after_rounds=12, keep_versions=1000)
     with Team(url) as team:
-        ann, bob, closer = team.learner("ann"), team.learner("bob"), team.closer()
+        ann, bob = team.learner("ann"), team.learner("bob")
+        until_seen(url, "ann", "bob")
+        closer = team.closer()
         for version in (2, 5):
             eventually(partial(is_committed, url, version))
             caplog.clear()
@@ -119,7 +122,9 @@ def test_lost_answers_lose_and_double_nothing(url: str, weather: Weather) -> Non
     make_run(url, sync_every=6, stop_after_rounds=12, keep_versions=1000)
     rates = {Fault.NOT_APPLIED: 0.05, Fault.LOSE_ANSWER: 0.05, Fault.APPLY_LATE: 0.05}
     with Team(url) as team:
-        ann, bob, closer = team.learner("ann"), team.learner("bob"), team.closer()
+        ann, bob = team.learner("ann"), team.learner("bob")
+        until_seen(url, "ann", "bob")
+        closer = team.closer()
         eventually(partial(is_committed, url, 1))
         weather.turns(randomly(random.Random(7), rates))
         eventually(partial(is_committed, url, 10))
@@ -134,7 +139,9 @@ def test_a_full_store_loses_nothing_and_the_run_goes_on_once_there_is_room(
 ) -> None:
     make_run(url, sync_every=6, stop_after_rounds=9, keep_versions=1000)
     with Team(url) as team:
-        ann, bob, closer = team.learner("ann"), team.learner("bob"), team.closer()
+        ann, bob = team.learner("ann"), team.learner("bob")
+        until_seen(url, "ann", "bob")
+        closer = team.closer()
         for version, prefix, reporter in (
             (2, "fragments/", "gradientmail.closer"),
             (4, "mail/", "gradientmail.learner"),

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.checker import check
 from tests.e2e.fleet import Fleet
-from tests.e2e.team import eventually, is_committed, make_run, objects_of
+from tests.e2e.team import eventually, is_committed, make_run, objects_of, until_seen
 
 LEARNERS = ("ann", "bob")
 SYNCHRONOUS: dict[str, Any] = {
@@ -52,7 +52,7 @@ def result_of(fleet: Fleet) -> Result:
 def start_all(fleet: Fleet) -> None:
     for name in LEARNERS:
         fleet.start("learner", name)
-    fleet.is_seen(*LEARNERS)
+    until_seen(fleet.run, *LEARNERS)
     fleet.start("closer", "closer")
 
 
@@ -78,7 +78,7 @@ def run_with_deaths(fleet: Fleet, role: str, name: str, points: Sequence[str]) -
     """Run to the end; ``name`` dies at each of ``points`` in turn and is started again."""
     for learner in LEARNERS:
         fleet.start("learner", learner, *points[:1] if learner == name else ())
-    fleet.is_seen(*LEARNERS)
+    until_seen(fleet.run, *LEARNERS)
     fleet.start("closer", "closer", *points[:1] if name == "closer" else ())
     for following in [*points[1:], None]:
         fleet.dies(name)

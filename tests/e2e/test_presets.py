@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests.e2e.checker import Chain, check
-from tests.e2e.team import PATIENCE_S, Team, make_run, objects_of
+from tests.e2e.team import PATIENCE_S, Team, make_run, objects_of, until_seen
 from tests.e2e.toy import held_out_loss, toy_model
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -18,7 +18,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "sync_every": 15,
         "fragments": 2,
         "in_flight": 2,
-        "grace_s": 0.05,
         "stop_after_rounds": 20,
     },
     "local-sgd": {"sync_every": 8, "fragments": 1, "stop_after_rounds": 16},
@@ -40,8 +39,9 @@ def committed_model(chains: list[Chain]) -> nn.Module:
 def test_three_learners_and_a_closer_train(preset: str, tmp_path: Path) -> None:
     make_run(tmp_path, preset, keep_versions=1000, **PRESETS[preset])
     with Team(tmp_path) as team:
-        closer = team.closer()
         learners = [team.learner(name) for name in ("ann", "bob", "cyd")]
+        until_seen(tmp_path, "ann", "bob", "cyd")
+        closer = team.closer()
         ends = [learner.result(PATIENCE_S) for learner in learners]
         closer.result(PATIENCE_S)
     chains = check(objects_of(tmp_path))
