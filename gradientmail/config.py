@@ -100,7 +100,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What concerns one process only.
 
     Attributes:
-        name: Name of this learner or closer; none derives one from the host name.
+        name: Name of this learner or closer; none draws one, which the state directory keeps.
         state_dir: Where a learner keeps what a restart needs; none keeps nothing.
         device: Torch device of the model.
         threads: Compute threads; none leaves torch's choice.

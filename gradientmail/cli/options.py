@@ -18,7 +18,7 @@ RunUrl = Annotated[
 
 Name = Annotated[
     str | None,
-    typer.Option(help="Its name; none derives one from the host name.", rich_help_panel=_NODE),
+    typer.Option(help="Its name; none draws one, which the state directory keeps.", rich_help_panel=_NODE),
 ]
 
 Config = Annotated[
