@@ -21,10 +21,11 @@ class Fleet:
     Args:
         run: Directory of the run.
         home: Where learners keep their state and their last words, and processes their output.
+        save_every_s: How old a learner's state may be when it is killed.
     """
 
-    def __init__(self, run: Path, home: Path) -> None:
-        self.run, self.home = run, home
+    def __init__(self, run: Path, home: Path, *, save_every_s: float = 0.0) -> None:
+        self.run, self.home, self._save_every_s = run, home, save_every_s
         self._processes: dict[str, ForkServerProcess] = {}
         home.mkdir(exist_ok=True)
 
@@ -41,8 +42,8 @@ class Fleet:
 
     def start(self, role: str, name: str, *points: str) -> None:
         """Start a process, which dies at the first of ``points`` that it passes."""
-        arguments = (role, str(self.run), name, str(self.home), *points)
-        self._processes[name] = PROCESSES.Process(target=process.main, args=arguments)
+        place = process.Place(str(self.run), name, self.home, self._save_every_s)
+        self._processes[name] = PROCESSES.Process(target=process.main, args=(role, place, points))
         self._processes[name].start()
 
     def kill(self, *names: str) -> None:

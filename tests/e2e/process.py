@@ -4,7 +4,7 @@ A point is ``before:OPERATION:PREFIX`` or ``after:OPERATION:PREFIX``, such as
 ``after:put:mail/0000/0000000002``: the process sends itself SIGKILL before, or after, the store
 carries out an operation on a key with that prefix. ``before:save:7/`` is the learner's seventh
 save of its state, ``after:step:12/`` its twelfth step. A learner that ends by itself writes what
-it has become to DIRECTORY/NAME.json; what a process prints is in DIRECTORY/NAME.log.
+it has become to NAME.json; what a process prints is in NAME.log.
 """
 
 import json
@@ -13,6 +13,7 @@ import os
 import random
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -81,21 +82,35 @@ def arm(deadly: Deadly) -> None:
     StateDir.save = deadly_save  # type: ignore[method-assign]
 
 
-def run_learner(url: str, name: str, directory: Path, deadly: Deadly) -> None:
+@dataclass(frozen=True)
+class Place:
+    """Where a process is, and under which name.
+
+    Attributes:
+        home: Where its state, its output and its last words go.
+    """
+
+    url: str
+    name: str
+    home: Path
+    save_every_s: float
+
+
+def run_learner(place: Place, deadly: Deadly) -> None:
     torch.set_num_threads(1)
-    seed = random.Random(name).randrange(1000)
+    seed = random.Random(place.name).randrange(1000)
     torch.manual_seed(seed)
     model = toy_model(seed=99, dropout=0.1)
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     points = Points(seed)
     learner = gm.Learner(
-        url,
+        place.url,
         model,
         optimizer=optimizer,
-        name=name,
-        state_dir=directory / name,
+        name=place.name,
+        state_dir=place.home / place.name,
         position=points,
-        node=NodeSettings(save_every_s=0.0),
+        node=NodeSettings(save_every_s=place.save_every_s),
     )
     with learner:
         while not learner.done:
@@ -114,7 +129,7 @@ def run_learner(url: str, name: str, directory: Path, deadly: Deadly) -> None:
         "optimizer": _digest(moments),
         "chance": _digest([torch.get_rng_state(), points.state_dict()["generator"]]),
     }
-    (directory / f"{name}.json").write_text(json.dumps(end))
+    (place.home / f"{place.name}.json").write_text(json.dumps(end))
 
 
 def _digest(tensors: Sequence[torch.Tensor]) -> str:
@@ -124,16 +139,15 @@ def _digest(tensors: Sequence[torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def main(role: str, url: str, name: str, directory: str, *points: str) -> None:
-    """Be the learner or closer ``name`` of the run at ``url``."""
-    home = Path(directory)
-    with (home / f"{name}.log").open("ab") as log:
+def main(role: str, place: Place, points: Sequence[str]) -> None:
+    """Be the learner or the closer at ``place``."""
+    with (place.home / f"{place.name}.log").open("ab") as log:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     deadly = Deadly(points)
     arm(deadly)
     if role == "learner":
-        run_learner(url, name, home, deadly)
+        run_learner(place, deadly)
     else:
-        gm.Closer(url, node=NodeSettings(name=name)).run(until_done=True)
+        gm.Closer(place.url, node=NodeSettings(name=place.name)).run(until_done=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Objects:
     return objects
 
 
-def _rewrite(key: str, change: Callable[[dict], object]) -> Callable[[Objects], object]:
+def _rewrite(key: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Objects], object]:
     def rewrite(objects: Objects) -> None:
         record = json.loads(objects[key])
         change(record)

@@ -142,7 +142,7 @@ def test_where_nobody_waits_for_all_kills_cost_time_only(preset: str, tmp_path: 
     quick = {"sync_every": 6, "fragments": 2, "presence_s": 1.0, "lease_s": 1.0, "poll_s": 0.02}
     settings = {**quick, **ASYNCHRONOUS[preset], "keep_versions": 1000}
     make_run(tmp_path / "run", preset, **settings)
-    with Fleet(tmp_path / "run", tmp_path) as fleet:
+    with Fleet(tmp_path / "run", tmp_path, save_every_s=0.3) as fleet:
         start_all(fleet)
         for version, name in ((2, "ann"), (4, "closer"), (6, "bob")):
             eventually(partial(is_committed, fleet.run, version))
