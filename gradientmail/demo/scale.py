@@ -12,12 +12,12 @@ SHARES: Mapping[str, float] = MappingProxyType({"fast": 1.0, "slow-1": 1 / 4.5, 
 SETTINGS: Mapping[str, object] = MappingProxyType(
     {
         "algorithm": "decoupled-diloco",
-        "sync_every": 30,
+        "sync_every": 80,
         "fragments": 2,
         "in_flight": 2,
         "outer_lr": 1.0,
-        "outer_momentum": 0.5,
-        "grace_s": 0.5,
+        "outer_momentum": 0.0,
+        "grace_s": 1.0,
         "poll_s": 0.3,
         "lease_s": 4.0,
         "presence_s": 8.0,
@@ -41,7 +41,7 @@ class Scale:
         sampled: Bytes of text to draw from the model.
     """
 
-    program: str = "gradientmail.programs.gpt:program"
+    program: str = "gradientmail.demo.program:program"
     settings: Mapping[str, object] = field(default_factory=lambda: SETTINGS)
     shares: Mapping[str, float] = field(default_factory=lambda: SHARES)
     seconds: float = 100.0
