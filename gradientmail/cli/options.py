@@ -18,7 +18,9 @@ RunUrl = Annotated[
 
 Name = Annotated[
     str | None,
-    typer.Option(help="Its name; none draws one, which the state directory keeps.", rich_help_panel=_NODE),
+    typer.Option(
+        help="Its name; none draws one, which the state directory keeps.", rich_help_panel=_NODE
+    ),
 ]
 
 Config = Annotated[
