@@ -13,6 +13,9 @@ from gradientmail.errors import SettingsError
 
 ENV_PREFIX: Final = "GRADIENTMAIL_"
 
+FAULTS: Final = (f"{ENV_PREFIX}CRASH_AT", f"{ENV_PREFIX}CLOCK")
+"""Variables that are no settings: they break a process on purpose (``store.crashing``, ``clock``)."""
+
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 """A learner, closer or run name: safe in a key and in a file name."""
 
@@ -172,7 +175,7 @@ def from_environment(kind: type[S], environ: Mapping[str, str]) -> dict[str, str
     """
     found = {}
     for variable, value in environ.items():
-        if not variable.startswith(ENV_PREFIX):
+        if not variable.startswith(ENV_PREFIX) or variable in FAULTS:
             continue
         key = variable.removeprefix(ENV_PREFIX).lower()
         if key in kind.__struct_fields__:

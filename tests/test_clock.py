@@ -3,6 +3,9 @@
 import asyncio
 import random
 import re
+import time
+
+import pytest
 
 from gradientmail.clock import SystemClock, fresh_nonce, system_random
 
@@ -31,3 +34,24 @@ def test_the_real_clock_never_goes_back() -> None:
     asyncio.run(clock.sleep(0.0))
     assert clock.now() >= before
     assert clock.wall() > 1.7e9
+
+
+@pytest.mark.parametrize(
+    ("text", "offset_s", "rate"),
+    [("1000000", 1e6, 1.0), ("-3600x4", -3600.0, 4.0), ("0x0.25", 0, 0.25)],
+)
+def test_a_clock_can_be_made_wrong_for_a_test(
+    text: str, offset_s: float, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIENTMAIL_CLOCK", text)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    assert SystemClock().now() == offset_s + rate * 100.0
+    right, wrong = time.time(), SystemClock().wall()
+    assert wrong - right == pytest.approx(offset_s, abs=0.25 * abs(offset_s) + 5000.0)
+
+
+@pytest.mark.parametrize("text", ["", "fast", "1x0", "1x", "nan", "1e9", "x4"])
+def test_how_to_make_a_clock_wrong_is_told(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIENTMAIL_CLOCK", text)
+    with pytest.raises(ValueError, match="write seconds, as in 3600"):
+        SystemClock()

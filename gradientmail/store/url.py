@@ -1,6 +1,7 @@
 """A store by its URL: where the run lives is all a user names."""
 
 import difflib
+import os
 import random
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from gradientmail.clock import Clock
 from gradientmail.errors import SettingsError
 from gradientmail.store.base import Store
 from gradientmail.store.buckets import BucketPrefix
+from gradientmail.store.crashing import CrashingStore, CrashPoint
 from gradientmail.store.local import LocalStore
 from gradientmail.store.memory import MemoryStore
 from gradientmail.store.metered import Meter, MeteredStore
@@ -34,7 +36,8 @@ def open_store(
 ) -> Store:
     """Return the store at ``url``: retrying, and counted in ``meter``. Nothing is contacted yet.
 
-    Each operation is retried for at most ``deadline_s``.
+    Each operation is retried for at most ``deadline_s``. Where ``GRADIENTMAIL_CRASH_AT`` says so,
+    the process dies at one of its attempts.
 
     ============================  =========================================================
     ``runs/one``, ``file:///...``  a directory; the first write makes it
@@ -48,6 +51,8 @@ def open_store(
         SettingsError: the URL is of no known kind, or incomplete.
     """
     inner = open_client(url, clock=clock, client=client)
+    if point := CrashPoint.from_environment(os.environ):
+        inner = CrashingStore(inner, point)
     metered = MeteredStore(inner, meter or Meter())
     return RetryingStore(metered, clock, rng, deadline_s=deadline_s)
 
