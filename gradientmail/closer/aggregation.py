@@ -8,7 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from gradientmail.algorithm import DELTA, Algorithm
-from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Aggregation, Outcome
+from gradientmail.algorithms.aggregation import Aggregation
+from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Outcome
 from gradientmail.closer.intake import Accepted
 from gradientmail.codecs.layout import FragmentLayout
 from gradientmail.codecs.payload import PayloadFormat

@@ -10,10 +10,10 @@ import msgspec
 from torch import Tensor
 
 from gradientmail.algorithm import DELTA, Algorithm, algorithm_of
+from gradientmail.algorithms.aggregation import Aggregation
 from gradientmail.algorithms.aggregator import (
     PARAMS,
     UPDATE,
-    Aggregation,
     Contribution,
     Counters,
     FragmentState,

@@ -15,7 +15,8 @@ import xxhash
 from torch import Tensor
 
 from gradientmail.algorithm import Algorithm, algorithm_of
-from gradientmail.algorithms.aggregator import Aggregation, Counters
+from gradientmail.algorithms.aggregation import Aggregation
+from gradientmail.algorithms.aggregator import Counters
 from gradientmail.algorithms.reduce import SquareSums
 from gradientmail.codecs.layout import FragmentLayout, chunks, layout
 from gradientmail.codecs.payload import PayloadFormat

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradientmail.algorithms.aggregation import Aggregation
 from gradientmail.algorithms.aggregator import (
     MASTER,
     PARAMS,
     UPDATE,
-    Aggregation,
     Aggregator,
     FragmentState,
 )

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from gradientmail.algorithms.aggregation import Aggregation
 from gradientmail.algorithms.aggregator import (
     PARAMS,
-    Aggregation,
     Aggregator,
     Contribution,
     FragmentState,
@@ -109,7 +109,7 @@ def test_the_length_of_a_chunk_leaves_no_trace(
     def by_tiles(start: int, stop: int) -> Iterator[tuple[int, int]]:
         return ((low, low + TILE) for low in range(start, stop, TILE))
 
-    monkeypatch.setattr("gradientmail.algorithms.aggregator.chunks", by_tiles)
+    monkeypatch.setattr("gradientmail.algorithms.aggregation.chunks", by_tiles)
     small = rule.close_round(state, contributions)
     assert small.outcome == usual.outcome
     assert all(torch.equal(small.state.sections[k], v) for k, v in usual.state.sections.items())
