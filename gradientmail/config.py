@@ -14,7 +14,7 @@ from gradientmail.errors import SettingsError
 ENV_PREFIX: Final = "GRADIENTMAIL_"
 
 FAULTS: Final = (f"{ENV_PREFIX}CRASH_AT", f"{ENV_PREFIX}CLOCK")
-"""Variables that are no settings: they break a process on purpose (``store.crashing``, ``clock``)."""
+"""No settings: they break a process on purpose (``store.crashing``, ``clock``)."""
 
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 """A learner, closer or run name: safe in a key and in a file name."""
