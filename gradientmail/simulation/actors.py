@@ -5,6 +5,7 @@ around a coroutine that takes the steps.
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,13 @@ from gradientmail.protocol.publishing import Hold
 from gradientmail.run import Run, Version, open_run
 from gradientmail.simulation.process import Process
 from gradientmail.simulation.scenario import Member
-from gradientmail.simulation.tiny import Stepper, TinyModel
+from gradientmail.simulation.tiny import tiny_trainee
+from gradientmail.simulation.trainee import Trainee
 from gradientmail.store.base import Store
 from gradientmail.store.metered import Meter, MeteredStore
 from gradientmail.tasks import race
 
 SAVE_EVERY_S = 20.0
-TOKENS = 100
 
 Offload = Callable[..., Awaitable[Any]]
 
@@ -78,6 +79,9 @@ class SimulatedCloser:
 class SimulatedLearner:
     """Takes part until its run ends or it is told to leave.
 
+    Args:
+        trainee: What it trains, made anew in each life.
+
     Attributes:
         leaving: Set it to make it leave in good order.
         spoil: The next step ends in NaN.
@@ -86,24 +90,28 @@ class SimulatedLearner:
     """
 
     def __init__(
-        self, process: Process, member: Member, store: Store, disk: MutableMapping[str, State]
+        self,
+        process: Process,
+        member: Member,
+        store: Store,
+        disk: MutableMapping[str, State],
+        trainee: Callable[[random.Random], Trainee] = tiny_trainee,
     ) -> None:
         self.leaving = asyncio.Event()
         self.spoil = False
         self.joined = False
         self.steps = 0
         self._process, self._member, self._store, self._disk = process, member, store, disk
+        self._make_trainee = trainee
         self._news = asyncio.Event()
 
     async def run(self) -> None:
         """Join, train, leave."""
         meter = Meter()
         run = await open_run(MeteredStore(self._store, meter))
-        self._model = TinyModel()
-        self._stepper = Stepper(self._model, self._process.rng.getrandbits(60))
-        self._saved = Saved(
-            model=self._model, optimizer=None, position=None, device=torch.device("cpu")
-        )
+        self._trainee = self._make_trainee(self._process.rng)
+        model = self._trainee.model
+        self._saved = Saved(model=model, optimizer=None, position=None, device=torch.device("cpu"))
         self._desk = Desk(
             run=run,
             name=self._member.name,
@@ -116,7 +124,7 @@ class SimulatedLearner:
             log=get_logger("gradientmail.learner", run=run.name, learner=self._member.slot),
         )
         self._exchange = Exchange(self._desk, news=self._news.set)
-        self._training = Training(self._desk, self._model, self._exchange, discarded=lambda: None)
+        self._training = Training(self._desk, model, self._exchange, discarded=lambda: None)
         await self._start(run)
         self.joined = True
         await race(self._exchange.run(), self._train())
@@ -158,10 +166,10 @@ class SimulatedLearner:
         saved_at = clock.now()
         while not self._done:
             await clock.sleep(self._member.step_s * self._process.rng.uniform(0.8, 1.2))
-            self._stepper.step(spoil=self.spoil)
+            tokens = self._trainee.step(spoil=self.spoil)
             self.spoil = False
             self.steps += 1
-            self._training.stepped(TOKENS, None)
+            self._training.stepped(tokens, None)
             await self._settle()
             if clock.now() - saved_at >= SAVE_EVERY_S:
                 self._save()

@@ -1,9 +1,12 @@
 """A model of a few tensors, and inner steps that only move it about."""
 
+import random
+
 import torch
 from torch import Tensor, nn
 
 STEP_SIZE = 0.01
+TOKENS = 100
 
 
 class TinyModel(nn.Module):
@@ -19,18 +22,24 @@ class TinyModel(nn.Module):
 
 
 class Stepper:
-    """Takes inner steps on ``model``: seeded noise in place of gradients."""
+    """A ``Trainee``: inner steps on ``model`` of seeded noise in place of gradients."""
 
     def __init__(self, model: TinyModel, seed: int) -> None:
-        self._model = model
+        self.model = model
         self._chance = torch.Generator().manual_seed(seed)
 
     @torch.no_grad()
-    def step(self, *, spoil: bool = False) -> None:
-        """Move every parameter a little; ``spoil``: into NaN, as a run that diverges."""
-        for parameter in self._model.weights:
+    def step(self, *, spoil: bool = False) -> int:
+        """See ``Trainee.step``."""
+        for parameter in self.model.weights:
             noise = torch.randn(parameter.shape, generator=self._chance)
             parameter.add_(noise, alpha=STEP_SIZE)
-        self._model.seen.mul_(0.9).add_(0.1)
+        self.model.seen.mul_(0.9).add_(0.1)
         if spoil:
-            self._model.weights[0].fill_(float("nan"))
+            self.model.weights[0].fill_(float("nan"))
+        return TOKENS
+
+
+def tiny_trainee(rng: random.Random) -> Stepper:
+    """Return a stepper on a fresh tiny model."""
+    return Stepper(TinyModel(), rng.getrandbits(60))
