@@ -1,0 +1,20 @@
+"""``python -m benchmarks.child module:function '[arguments]'``: call it, print its result as JSON.
+
+It runs in peers' environments too: nothing but the standard library is imported here.
+"""
+
+import importlib
+import json
+import sys
+
+
+def main() -> None:
+    """Call and print."""
+    module, _, name = sys.argv[1].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    result = function(*json.loads(sys.argv[2]))
+    print("\n=> " + json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
