@@ -1,6 +1,7 @@
 """The run of the demo: learners and a closer as processes, two of which are killed on the way."""
 
 import asyncio
+from itertools import count
 
 from gradientmail.demo.children import DemoError, gradientmail
 from gradientmail.demo.stage import Stage
@@ -23,6 +24,7 @@ class Together:
         self._stage, self._scale, self._story = stage, stage.scale, stage.story
         self._children, self._clock = stage.children, stage.clock
         self._run, self._watch = run, Watch(run, stage.story)
+        self._begun = asyncio.Event()
 
     async def train(self) -> None:
         """Play the whole run; every process has ended when this returns.
@@ -31,6 +33,7 @@ class Together:
             DemoError: a process ended that should not have, or did not end when it should.
         """
         await race(self._play(), self._keep_looking(), self._keep_measuring())
+        await race(self._stop(), self._keep_looking())
         await self._look()
 
     # -- what happens, one thing after another -------------------------------------------------
@@ -46,7 +49,6 @@ class Together:
             await self._start(name)
             self._stage.tell(f"started {name} again")
         await self._until(self._scale.seconds)
-        await self._stop()
 
     async def _start(self, name: str) -> None:
         if name == CLOSER:
@@ -60,13 +62,13 @@ class Together:
     async def _until_begun(self) -> None:
         try:
             async with asyncio.timeout(JOIN_LIMIT_S):
-                while self._story.began_at is None:
-                    await self._clock.sleep(LOOK_S)
+                await self._begun.wait()
         except TimeoutError as error:
             log = self._children.log(self._story.fastest)
             raise DemoError(f"nobody joined within {JOIN_LIMIT_S:.0f} s; see {log}") from error
 
     async def _until(self, at_s: float) -> None:
+        await self._begun.wait()
         await self._clock.sleep(max(0.0, at_s - self._stage.now_s()))
 
     async def _kill(self, name: str) -> None:
@@ -92,13 +94,14 @@ class Together:
 
     async def _look(self) -> None:
         await self._watch.look()
+        if self._story.began_at is not None:
+            self._begun.set()
         self._stage.show(self._stage.now_s())
 
     async def _keep_measuring(self) -> None:
-        while True:
-            due = self._clock.now() + self._scale.evaluate_every_s
+        for number in count():
             await self._measure()
-            await self._clock.sleep(max(0.0, due - self._clock.now()))
+            await self._until((number + 1) * self._scale.evaluate_every_s)
 
     async def _measure(self) -> None:
         """Evaluate what is committed now."""

@@ -143,9 +143,11 @@ def training_windows(
 class HeldOut:
     """model -> mean nats per byte on windows spread evenly over the held-out files."""
 
-    def __init__(self, text: Text, context: int, device: torch.device) -> None:
+    def __init__(
+        self, text: Text, context: int, device: torch.device, *, count: int = EVALUATED_WINDOWS
+    ) -> None:
         windows = text.held_out.unfold(0, context + 1, 1)
-        at = torch.arange(EVALUATED_WINDOWS) * (len(windows) - 1) // (EVALUATED_WINDOWS - 1)
+        at = torch.arange(count) * (len(windows) - 1) // (count - 1)
         self._windows = windows[at].to(device, torch.int64)
 
     @torch.no_grad()
