@@ -1,4 +1,4 @@
-"""A proxy before a real S3 server that loses answers, refuses, or makes it ignore conditions.
+"""A proxy before a real S3 server: it loses, delays, cuts and repeats what passes, or refuses.
 
     with fault_proxy(server) as proxy:
         proxy.plan = first(2, creates, Wire.DROP_ANSWER)
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from urllib.parse import urlsplit
 
+from gradientmail.clock import SystemClock
 from gradientmail.testing.servers import S3Server
 
 
@@ -34,6 +35,14 @@ class Wire(Enum):
     """The server never sees the request, and the answer is that the credentials expired."""
     IGNORE_CONDITION = auto()
     """The server is not told ``If-None-Match``, as if it knew no such header."""
+    DELAY_ANSWER = auto()
+    """The server does it, and the answer comes ``FaultProxy.delay_s`` later."""
+    CUT_ANSWER = auto()
+    """The server does it, and the connection breaks in the middle of the answer."""
+    REPEAT_ANSWER = auto()
+    """The server does it, and the answer comes twice over the same connection."""
+    REPEAT_REQUEST = auto()
+    """The server gets the request twice, and the answer is that to the second one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,7 @@ class FaultProxy:
 
     Attributes:
         server: ``upstream`` at the proxy's own address.
+        delay_s: how late a delayed answer is.
         requests: all that came so far.
     """
 
@@ -104,6 +114,7 @@ class FaultProxy:
     def __init__(self, upstream: S3Server) -> None:
         self.upstream = upstream
         self.plan: WirePlan = healthy
+        self.delay_s = 1.0
         self.requests: list[Message] = []
 
     async def run(self, ready: Callable[[], None], stop: asyncio.Event) -> None:
@@ -120,28 +131,42 @@ class FaultProxy:
             while True:
                 request = await _receive_request(reader, writer)
                 self.requests.append(request)
-                answer = await self._answer(request, self.plan(request))
+                fault = self.plan(request)
+                answer = await self._answer(request, fault)
                 if answer is None:
                     writer.transport.abort()
                     return
-                writer.write(answer.encoded())
+                cut = fault is Wire.CUT_ANSWER
+                writer.write(answer[: len(answer) // 2] if cut else answer)
                 await writer.drain()
+                if cut:
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client is done with this connection
         finally:
             writer.close()
 
-    async def _answer(self, request: Message, fault: Wire | None) -> Message | None:
+    async def _answer(self, request: Message, fault: Wire | None) -> bytes | None:
         """Return what the client gets; None breaks the connection."""
         if fault in _INSTEAD:
-            return _INSTEAD[fault]
+            instead = _INSTEAD[fault]
+            return instead and instead.encoded()
         if fault is Wire.IGNORE_CONDITION:
             kept = {n: v for n, v in request.headers.items() if n != "if-none-match"}
             request = replace(request, headers=kept)
-        answer = await self._forward(request)
+        if fault is Wire.REPEAT_REQUEST:
+            await self._forward(request)
+        return await self._spoilt((await self._forward(request)).encoded(), fault)
+
+    async def _spoilt(self, answer: bytes, fault: Wire | None) -> bytes | None:
+        """Return what becomes of the server's own answer on its way back."""
         if fault is Wire.DROP_ANSWER:
             return None
-        return _UNAVAILABLE if fault is Wire.UNAVAILABLE_AFTER else answer
+        if fault is Wire.DELAY_ANSWER:
+            await SystemClock().sleep(self.delay_s)
+        if fault is Wire.REPEAT_ANSWER:
+            return 2 * answer
+        return _UNAVAILABLE.encoded() if fault is Wire.UNAVAILABLE_AFTER else answer
 
     async def _forward(self, request: Message) -> Message:
         address = urlsplit(self.upstream.endpoint)
