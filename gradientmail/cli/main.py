@@ -131,6 +131,9 @@ def learner(
         float | None,
         typer.Option(metavar="SHARE", help="Slow down to this share of its speed, 0 to 1."),
     ] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="Compute threads; torch's choice if not given.")
+    ] = None,
     program: Program = None,
     config: Config = None,
     store_client: StoreClient = None,
@@ -144,6 +147,7 @@ def learner(
         state_dir=state_dir,
         device=device,
         throttle=throttle,
+        threads=threads,
         store_client=store_client,
         log_format=log_format,
         log_level=log_level,
@@ -162,6 +166,12 @@ def closer(
         bool, typer.Option("--until-done", help="End when the run has ended.")
     ] = False,
     name: Name = None,
+    spool_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Where payloads are worked on; temporary if not given."
+        ),
+    ] = None,
     config: Config = None,
     store_client: StoreClient = None,
     log_format: LogFormat = None,
@@ -171,6 +181,7 @@ def closer(
     node = _node(
         config,
         name=name,
+        spool_dir=spool_dir,
         store_client=store_client,
         log_format=log_format,
         log_level=log_level,
@@ -189,11 +200,12 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Look again every 2 s, until the run is done.")
     ] = False,
+    config: Config = None,
     store_client: StoreClient = None,
     log_level: LogLevel = None,
 ) -> None:
     """Show what is committed, who contributes, and what is missing."""
-    node = _node(store_client=store_client, log_level=log_level)
+    node = _node(config, store_client=store_client, log_level=log_level)
     from gradientmail.cli.showing import show_status
 
     show_status(url, node, as_json=as_json, watch=watch)
@@ -206,11 +218,12 @@ def stop(
     reason: Annotated[
         str, typer.Option(help="Why, for who reads the run later.", show_default=False)
     ] = "asked for on the command line",
+    config: Config = None,
     store_client: StoreClient = None,
     log_level: LogLevel = None,
 ) -> None:
     """Ask the run to end after the rounds in flight. This cannot be taken back."""
-    node = _node(store_client=store_client, log_level=log_level)
+    node = _node(config, store_client=store_client, log_level=log_level)
     from gradientmail.cli.stopping import run_stop
 
     run_stop(url, node, reason=reason)
@@ -229,11 +242,12 @@ def export(
         typer.Option(metavar="N", help="This version of every fragment; the newest if not given."),
     ] = None,
     program: Program = None,
+    config: Config = None,
     store_client: StoreClient = None,
     log_level: LogLevel = None,
 ) -> None:
     """Write the model as safetensors, under the names its own state_dict has."""
-    node = _node(store_client=store_client, log_level=log_level)
+    node = _node(config, store_client=store_client, log_level=log_level)
     from gradientmail.cli.exporting import run_export
 
     run_export(url, out, node, version=version, program=program)
@@ -245,6 +259,7 @@ def verify(
     url: RunUrl,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    config: Config = None,
     store_client: StoreClient = None,
     log_level: LogLevel = None,
 ) -> int:
@@ -252,7 +267,7 @@ def verify(
 
     The exit code is 6 when anything is wrong. A run created with --set retain=true keeps all.
     """
-    node = _node(store_client=store_client, log_level=log_level)
+    node = _node(config, store_client=store_client, log_level=log_level)
     from gradientmail.cli.verifying import run_verify
 
     return run_verify(url, node, as_json=as_json)
@@ -265,11 +280,12 @@ def doctor(
         str,
         typer.Argument(metavar="STORE_URL", help="Where runs are to live.", show_default=False),
     ],
+    config: Config = None,
     store_client: StoreClient = None,
     log_level: LogLevel = None,
 ) -> int:
     """Prove that a store keeps the promises a run needs: races, visibility, clock, rights."""
-    node = _node(store_client=store_client, log_level=log_level)
+    node = _node(config, store_client=store_client, log_level=log_level)
     from gradientmail.cli.probing import run_doctor
 
     return run_doctor(url, node)
