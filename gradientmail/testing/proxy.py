@@ -150,7 +150,7 @@ class FaultProxy:
         """Return what the client gets; None breaks the connection."""
         if fault in _INSTEAD:
             instead = _INSTEAD[fault]
-            return instead and instead.encoded()
+            return instead.encoded() if instead else None
         if fault is Wire.IGNORE_CONDITION:
             kept = {n: v for n, v in request.headers.items() if n != "if-none-match"}
             request = replace(request, headers=kept)
