@@ -1,0 +1,124 @@
+"""docs/results.md and its plot, from the cells of ``benchmarks.train``."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks.frame import ROOT, Figure
+from benchmarks.training import Task, parameters_of
+from gradientmail.programs.gpt import GPT
+
+PAGE = ROOT / "docs" / "results.md"
+PLOT = ROOT / "docs" / "results.svg"
+BEGIN, END = "<!-- train: begin -->", "<!-- train: end -->"
+
+
+class Row(Protocol):
+    """What the page needs of a cell."""
+
+    seed: int
+    loss: float
+    up_bits: float
+    down_bits: float
+    tokens: int
+    cpu_s: float
+
+
+Found = Mapping[str, Sequence[Row]]
+
+
+def write(task: Task, titles: Mapping[str, str], found: Found, bars: Sequence[Figure]) -> None:
+    """Write the plot, and what stands between the marks of the page; the words around stay."""
+    plot(titles, found, PLOT)
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    body = "\n".join([_task(task), "", *_table(titles, found), "", *_bars(bars)])
+    PAGE.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
+
+
+def _task(task: Task) -> str:
+    shape = task.shape
+    numbers = parameters_of(GPT(shape))
+    tokens = task.learners * task.batch * shape.context
+    return (
+        f"A byte-level GPT of {numbers:,} parameters ({shape.layers} blocks of width "
+        f"{shape.width}, context {shape.context}) on the source of the standard library; "
+        f"{task.learners} learners, {task.batch} windows a step each, "
+        f"{task.common_steps} steps in common and {task.steps} after them: "
+        f"{task.steps * tokens:,} bytes in each row but one. AdamW, rate {task.rate:g}, "
+        "a cosine to a tenth."
+    )
+
+
+def _table(titles: Mapping[str, str], found: Found) -> list[str]:
+    """Return the table, best loss first. A row is compared with all-reduce seed by seed."""
+    baseline = {row.seed: row.loss for row in found.get("all-reduce", ())}
+    lines = [
+        "| | held-out loss | spread | against all-reduce | bits up | bits down | seeds | CPU s |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, rows in sorted(found.items(), key=lambda item: _mean(item[1], "loss")):
+        losses = [row.loss for row in rows]
+        above = [100 * (row.loss / baseline[row.seed] - 1) for row in rows if row.seed in baseline]
+        lines.append(
+            f"| {titles[name]} | {statistics.mean(losses):.4f} "
+            f"| {min(losses):.4f} .. {max(losses):.4f} "
+            f"| {f'{statistics.mean(above):+.2f} %' if above else ''} "
+            f"| {_mean(rows, 'up_bits'):.4g} | {_mean(rows, 'down_bits'):.4g} "
+            f"| {len(rows)} | {_mean(rows, 'cpu_s'):.0f} |"
+        )
+    return lines
+
+
+def _bars(bars: Sequence[Figure]) -> list[str]:
+    lines = [
+        "| what must hold | found | spread | must be | met |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for bar in bars:
+        spread = "" if bar.low is None else f"{bar.low:+.2f} .. {bar.high:+.2f}"
+        found = f"{bar.value:+.3f} %" if bar.unit == "%" else f"{bar.value:,.0f} {bar.unit}"
+        lines.append(
+            f"| {bar.what} | {found} | {spread} | {bar.target} | {'yes' if bar.met else '**no**'} |"
+        )
+    return lines
+
+
+def _mean(rows: Sequence[Row], field: str) -> float:
+    return statistics.mean(getattr(row, field) for row in rows)
+
+
+def plot(titles: Mapping[str, str], found: Found, path: Path) -> None:
+    """Draw held-out loss over bits exchanged: each row's mean, and its seeds."""
+    import matplotlib as mpl  # noqa: PLC0415 - takes a second, and only the page needs it
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "gradientmail"
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, axes = plt.subplots(figsize=(9.0, 5.5), layout="constrained")
+    drawn: Any = axes
+    for name, rows in found.items():
+        bits = _mean(rows, "up_bits") + _mean(rows, "down_bits")
+        if not bits:
+            drawn.axhline(_mean(rows, "loss"), color="#999999", linewidth=0.8)
+            drawn.text(1.0, _mean(rows, "loss"), titles[name], fontsize=7, va="bottom")
+            continue
+        drawn.plot([bits] * len(rows), [row.loss for row in rows], ".", color="#56b4e9", zorder=2)
+        drawn.plot([bits], [_mean(rows, "loss")], "o", color="#0072b2", zorder=3)
+        drawn.annotate(
+            titles[name],
+            (bits, _mean(rows, "loss")),
+            xytext=(5, 3),
+            textcoords="offset points",
+            fontsize=7,
+        )
+    drawn.set_xscale("log")
+    drawn.set_xlabel("payload bits up and down, per parameter and learner")
+    drawn.set_ylabel("held-out nats per byte")
+    drawn.set_title("Loss over bits exchanged, equal tokens")
+    drawn.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
