@@ -212,7 +212,7 @@ def _sized(options: Options) -> tuple[Bench, Mapping[str, Way], Sequence[int]]:
         return Bench(Task(), RESULTS), ways(SYNC_EVERY), SEEDS
     steps = {"quick": 40, "tiny": 4}[options.size]
     task = Task(common_steps=steps, steps=2 * steps, held_out_windows=64)
-    some = {name: way for name, way in ways(steps // 2).items() if name in (BASELINE, *BARRED)}
+    some = {name: way for name, way in ways(steps).items() if name in (BASELINE, *BARRED)}
     return Bench(task, RESULTS / options.size), some, (0,)
 
 

@@ -80,9 +80,8 @@ def _bars(bars: Sequence[Figure]) -> list[str]:
     for bar in bars:
         spread = "" if bar.low is None else f"{bar.low:+.2f} .. {bar.high:+.2f}"
         found = f"{bar.value:+.3f} %" if bar.unit == "%" else f"{bar.value:,.0f} {bar.unit}"
-        lines.append(
-            f"| {bar.what} | {found} | {spread} | {bar.target} | {'yes' if bar.met else '**no**'} |"
-        )
+        met = "yes" if bar.met else "**no**"
+        lines.append(f"| {bar.what} | {found} | {spread} | {bar.target} | {met} |")
     return lines
 
 

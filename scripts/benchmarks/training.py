@@ -37,6 +37,7 @@ from gradientmail.store.memory import MemoryStore
 from gradientmail.store.metered import Meter, MeteredStore
 
 CPU = torch.device("cpu")
+SHAPE = gpt.Shape(layers=4, width=48, heads=2, context=64)
 STEP_S = 1.0
 """Virtual seconds of the fastest learner's inner step."""
 
@@ -53,7 +54,7 @@ class Task:
             falls along a cosine to a tenth.
     """
 
-    shape: gpt.Shape = gpt.Shape(layers=4, width=48, heads=2, context=64)
+    shape: gpt.Shape = SHAPE
     learners: int = 4
     batch: int = 4
     common_steps: int = 400
@@ -282,9 +283,7 @@ class _FleetRun:
         await create_run(self._store, model, settings, clock=init.clock, rng=init.rng)
         meters = [Meter() for _ in range(task.learners)]
         with tempfile.TemporaryDirectory(prefix="gradientmail-") as scratch:
-            spool = Path(scratch, "spool")
-            spool.mkdir()
-            closing = asyncio.create_task(self._closer(spool).run())
+            closing = asyncio.create_task(self._closer(Path(scratch)).run())
             await asyncio.gather(*(self._learner(i, m) for i, m in enumerate(meters)))
             await closing
             out = Path(scratch, "model.safetensors")
