@@ -2,8 +2,8 @@
 
 A library's ``sum`` or ``norm`` adds in an order that follows the vector width of the CPU (and the
 built-in ``sum`` and ``math.hypot`` changed between versions of Python), so two closers would
-disagree in the last bit. Here a block of 64 is summed by halving in float64; the blocks of a tile,
-and the tiles, by ``math.fsum``, which rounds once whatever the order.
+disagree in the last bit. Here a block of 64, and the 64 blocks of a tile, are summed by halving in
+float64; the tiles by ``math.fsum``, which rounds once whatever the order.
 """
 
 import bisect
@@ -19,6 +19,8 @@ from torch import Tensor
 from gradientmail.codecs.layout import ALIGN, TILE, FragmentLayout
 
 BLOCK: Final = ALIGN
+
+_BLOCKS: Final = TILE // BLOCK
 
 
 def root_of_squares(norms: Iterable[float | None]) -> float:
@@ -59,20 +61,28 @@ class SquareSums:
     """
 
     def __init__(self, layout: FragmentLayout) -> None:
-        self._offsets = [slot.offset for slot in layout.slots]
-        self._ends = [*self._offsets[1:], layout.numel]
+        self._offsets = [slot.offset // BLOCK for slot in layout.slots]
+        self._ends = [*self._offsets[1:], layout.numel // BLOCK]
         self._tiles = [array("d") for _ in layout.slots]
 
     def add(self, start: int, chunk: Tensor) -> None:
         """Add elements ``[start, start + len(chunk))``; both are multiples of ``TILE``."""
-        blocks = _block_square_sums(chunk)
-        stop = start + chunk.numel()
-        for slot in _slots_within(self._offsets, start, stop):
-            low, high = max(self._offsets[slot], start), min(self._ends[slot], stop)
-            borders = range(low // TILE * TILE + TILE, high, TILE)
-            for left, right in pairwise([low, *borders, high]):
-                inside = blocks[(left - start) // BLOCK : (right - start) // BLOCK]
-                self._tiles[slot].append(math.fsum(inside))
+        self.add_blocks(start, block_squares(chunk))
+
+    def add_blocks(self, start: int, squares: Tensor) -> None:
+        """Add what ``block_squares`` gives of elements from ``start`` on."""
+        first = start // BLOCK
+        tiles = squares.view(-1, _BLOCKS)
+        for slot in _slots_within(self._offsets, first, first + len(squares)):
+            low = max(self._offsets[slot] - first, 0)
+            high = min(self._ends[slot] - first, len(squares))
+            if low < high:
+                inside = tiles[low // _BLOCKS : -(-high // _BLOCKS)]
+                if low % _BLOCKS or high % _BLOCKS:
+                    inside = inside.clone()
+                    inside[0, : low % _BLOCKS] = 0.0
+                    inside[-1, (high - 1) % _BLOCKS + 1 :] = 0.0
+                self._tiles[slot].extend(_halved(inside).tolist())
 
     def squares(self) -> list[float]:
         """Return the sum of squares of each slot."""
@@ -83,17 +93,46 @@ class SquareSums:
         return [math.sqrt(square) for square in self.squares()]
 
 
+class ProductSums:
+    """Accumulates the inner products of all pairs of some vectors, range by range.
+
+    >>> sums = ProductSums(2)
+    >>> sums.add(torch.tensor([[1.0, 2.0], [3.0, 0.5]]).repeat_interleave(2048, 1))
+    >>> sums.products()
+    [[10240.0, 8192.0], [8192.0, 18944.0]]
+    """
+
+    def __init__(self, vectors: int) -> None:
+        self._tiles = [[array("d") for _ in range(row + 1)] for row in range(vectors)]
+
+    def add(self, rows: Tensor) -> None:
+        """Add a range of whole tiles: float32 [vectors, elements]."""
+        wide = rows.to(torch.float64).view(len(rows), -1, TILE)
+        for row, own in enumerate(self._tiles):
+            for column, tiles in enumerate(own):
+                tiles.extend(_halved(wide[row] * wide[column]).tolist())
+
+    def products(self) -> list[list[float]]:
+        """Return the matrix of inner products."""
+        lower = [[math.fsum(tiles) for tiles in own] for own in self._tiles]
+        count = range(len(lower))
+        return [[lower[max(i, j)][min(i, j)] for j in count] for i in count]
+
+
 def _slots_within(offsets: Sequence[int], start: int, stop: int) -> range:
     """Return the slots that have a part in ``[start, stop)``; empty ones between them too."""
     return range(bisect.bisect_right(offsets, start) - 1, bisect.bisect_left(offsets, stop))
 
 
-def _block_square_sums(chunk: Tensor) -> list[float]:
-    """Return the sum of squares of each block. A float32's square is exact in float64."""
-    half = chunk.to(torch.float64).view(-1, BLOCK)
-    half = half.mul_(half)
-    while half.shape[1] > 1:
-        width = half.shape[1] // 2
-        half = half[:, :width] + half[:, width:]
-    sums: list[float] = half.flatten().tolist()
-    return sums
+def block_squares(chunk: Tensor) -> Tensor:
+    """Return the sum of squares of each block: float64. A float32's square is exact in it."""
+    wide = chunk.to(torch.float64).view(-1, BLOCK)
+    return _halved(wide.mul_(wide))
+
+
+def _halved(rows: Tensor) -> Tensor:
+    """Sum each row, a power of two long, by adding its halves: one order on every device."""
+    while rows.shape[1] > 1:
+        width = rows.shape[1] // 2
+        rows = rows[:, :width] + rows[:, width:]
+    return rows.view(-1)

@@ -75,7 +75,7 @@ def _up(position: int, multiple: int) -> int:
     return -(-position // multiple) * multiple
 
 
-def chunks(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Cut ``[start, stop)`` into ranges of ``CHUNK`` elements; the last may be shorter."""
-    for low in range(start, stop, CHUNK):
-        yield low, min(low + CHUNK, stop)
+def chunks(start: int, stop: int, length: int = CHUNK) -> Iterator[tuple[int, int]]:
+    """Cut ``[start, stop)`` into ranges of ``length`` elements; the last may be shorter."""
+    for low in range(start, stop, length):
+        yield low, min(low + length, stop)

@@ -106,7 +106,7 @@ def test_the_length_of_a_chunk_leaves_no_trace(
     state = FragmentState(layout=BIG, version=0, sections={PARAMS: torch.zeros(BIG.numel)})
     usual = rule.close_round(state, contributions)
 
-    def by_tiles(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def by_tiles(start: int, stop: int, length: int) -> Iterator[tuple[int, int]]:
         return ((low, low + TILE) for low in range(start, stop, TILE))
 
     monkeypatch.setattr("gradientmail.algorithms.aggregation.chunks", by_tiles)
