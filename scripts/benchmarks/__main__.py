@@ -23,6 +23,7 @@ NAMES = {
     "fleet": "three unequal learners, against the sum of their speeds",
     "store": "each store, against its client library alone",
     "scale": "a thousand learners, simulated",
+    "train": "does it train: loss over bits of every way to exchange",
 }
 
 USAGE = """
