@@ -278,9 +278,11 @@ class Training:
         anchor = fragment.tensors.rounded(committed)
         local = fragment.tensors.gather()
         aligned = rule.align(fragment.anchor[:end], committed[:end], local[:end], snapshot[:end])
-        # Buffers are taken over: the drift of a variance, carried on, could make it negative.
-        fragment.tensors.scatter(torch.cat([aligned, committed[end:]]))
         kept = (self.step - since[0], self.tokens - since[1]) if rule.keeps else (0, 0)
+        # Buffers with kept steps stay: taken over, these steps' statistics would reach nobody;
+        # carried on, the drift of a variance could make it negative.
+        buffers = local if kept[0] else committed
+        fragment.tensors.scatter(torch.cat([aligned, buffers[end:]]))
         fragment.version, fragment.committed, fragment.anchor = arrival.version, committed, anchor
         fragment.snapshot, fragment.restored = None, False
         fragment.anchored_tokens = self.tokens - kept[1] - dropped[1]

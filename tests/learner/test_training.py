@@ -145,29 +145,49 @@ def test_what_was_trained_and_not_yet_posted_survives_another_learners_commit() 
     assert lone.wire.posted[0].base.number == 1
 
 
-@pytest.mark.parametrize("alignment", ["carry", "blend", "adaptive"])
-def test_buffers_are_taken_over_whatever_the_alignment(alignment: str) -> None:
-    """A variance that shrank since the snapshot, carried onto a small one, would be negative."""
+@pytest.mark.parametrize(
+    ("alignment", "variance"),
+    [("overwrite", 0.5), ("carry", 0.1), ("blend", 0.1), ("adaptive", 0.1)],
+)
+def test_the_statistics_of_steps_that_are_kept_are_kept(alignment: str, variance: float) -> None:
+    """Or they would reach nobody; added up like parameters, a variance could turn negative."""
     lone = Lone(alignment=alignment, mixing=0.5, overlap_steps=None)
+    training = with_variance(lone)
+    trained(lone, training, 0.1)
+    arrive(lone, training, 2.0, 0.5)
+    assert float(lone.model.variance) == torch.tensor(variance)
+    assert lone.values != [2.0] or alignment == "overwrite", "parameters are aligned by the rule"
+
+
+def test_the_statistics_of_others_are_taken_over_where_nothing_was_trained() -> None:
+    lone = Lone(**CARRY)
+    training = with_variance(lone)
+    arrive(lone, training, 2.0, 0.5)
+    assert float(lone.model.variance) == 0.5
+
+
+def with_variance(lone: Lone) -> Training:
+    """Return the training of the same learner, whose model also has statistics."""
     two = layout([("w0", 1)], [("variance", 1)])
     desk = replace(lone.desk, run=replace(lone.desk.run, layouts=(two,)))
     lone.model.register_buffer("variance", torch.ones(1))
     training = Training(desk, lone.model, lone.wire, discarded=lambda: None)
+    params = torch.cat([flat(0.0), flat(1.0)])
+    training.start([Arrival(version=lone.version(0), params=params)])
+    return training
 
-    def values(weight: float, variance: float) -> torch.Tensor:
-        return torch.cat([flat(weight), flat(variance)])
 
-    training.start([Arrival(version=lone.version(0), params=values(0.0, 1.0))])
+def trained(lone: Lone, training: Training, variance: float) -> None:
     with torch.no_grad():
-        lone.model.variance.fill_(0.1)
+        lone.model.variance.fill_(variance)
         lone.model.w0.fill_(1.0)
     training.stepped(TOKENS, None)
-    one = lone.version(1)
-    arrival = Arrival(version=one, params=values(2.0, 0.5), history=(one.record,))
-    lone.wire.arrivals.append(arrival)
+
+
+def arrive(lone: Lone, training: Training, weight: float, variance: float) -> None:
+    one, params = lone.version(1), torch.cat([flat(weight), flat(variance)])
+    lone.wire.arrivals.append(Arrival(version=one, params=params, history=(one.record,)))
     training.settle()
-    assert float(lone.model.variance) == 0.5
-    assert lone.values != [2.0], "parameters are aligned by the rule"
 
 
 def test_an_older_or_equal_version_changes_nothing() -> None:
