@@ -13,13 +13,17 @@ True
 """
 
 import math
+from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from gradientmail.codecs.coarse import Signs, Ternary
 from gradientmail.codecs.grids import Grid, grid_of
 from gradientmail.codecs.layout import ALIGN, TILE, FragmentLayout
 from gradientmail.codecs.precision import Precision
+from gradientmail.codecs.sparse import TopK
 from gradientmail.errors import NonFiniteError, PayloadError
 
 EncodedChunk = dict[str, Tensor]
@@ -44,6 +48,25 @@ _FLOATS = {
 }
 
 
+class Coarse(Protocol):
+    """A format that has no grid and no bases, whose magnitudes were checked."""
+
+    def encode(self, x: Tensor) -> EncodedChunk:
+        """Return the entries of flat float32 ``x``."""
+        ...
+
+    def decode(self, chunk: EncodedChunk, out: Tensor) -> Tensor:
+        """Fill flat float32 ``out`` and return it."""
+        ...
+
+
+_COARSE: Mapping[Precision, Coarse] = {
+    Precision.I2: Ternary(),
+    Precision.SIGN: Signs(),
+    Precision.SPARSE: TopK(),
+}
+
+
 def encode_chunk(x: Tensor, precision: Precision) -> EncodedChunk:
     """Encode a float tensor of whole tiles, of any strides, as flat entries on its device.
 
@@ -54,6 +77,9 @@ def encode_chunk(x: Tensor, precision: Precision) -> EncodedChunk:
         PayloadError: a magnitude above ``LIMIT``, or above what F16 can hold.
     """
     x = x.to(torch.float32).reshape(-1)
+    if precision in _COARSE:
+        _check_magnitude(x, LIMIT)
+        return _COARSE[precision].encode(x)
     if precision.block is None:
         dtype = _FLOATS[precision]
         _check_magnitude(x, min(LIMIT, torch.finfo(dtype).max))
@@ -84,6 +110,8 @@ def decode_chunk(chunk: EncodedChunk, precision: Precision, out: Tensor | None =
         NonFiniteError: a stored value is NaN or infinity.
         PayloadError: a stored value is above ``LIMIT``, or a base is one no encoder writes.
     """
+    if precision in _COARSE:
+        return _decode_coarse(chunk, precision, out)
     if precision.block is None:
         x = chunk["values"].to(torch.float32, copy=True)
         _check_magnitude(x, LIMIT)
@@ -95,6 +123,17 @@ def decode_chunk(chunk: EncodedChunk, precision: Precision, out: Tensor | None =
     values = grid_of(precision, bases.device).decode(chunk["codes"]).view(-1, precision.block)
     target = values if out is None else out.view(-1, precision.block)
     return torch.mul(values, _scales(steps, bases), out=target).view(-1)
+
+
+def _decode_coarse(chunk: EncodedChunk, precision: Precision, out: Tensor | None) -> Tensor:
+    scales = chunk["scales"].to(torch.float32)
+    _check_magnitude(scales, LIMIT)
+    if bool((scales < 0).any()):
+        raise PayloadError("a scale is negative")
+    if out is None:
+        codes = chunk["codes"]
+        out = torch.empty(codes.numel() * precision.entries[-1].per, device=codes.device)
+    return _COARSE[precision].decode(chunk, out)
 
 
 def block_slots(layout: FragmentLayout) -> Tensor:

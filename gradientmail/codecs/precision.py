@@ -39,15 +39,22 @@ class Precision(StrEnum):
     """The 16 levels of QLoRA (arXiv 2305.14314)."""
     F4 = "F4"
     """E2M1: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives; for heavy tails."""
+    I2 = "I2"
+    """See ``coarse``, as SIGN."""
+    SIGN = "SIGN"
+    SPARSE = "SPARSE"
+    """See ``sparse``."""
 
     @property
     def block(self) -> int | None:
-        """Parameters that share one scale; None where nothing is scaled."""
+        """Parameters that share one scale over a tile's base; None where there is none."""
         return _BLOCKS.get(self)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """What a section in this precision stores, in the order it is coded."""
+        if self in _COARSE:
+            return _COARSE[self]
         block = self.block
         if block is None:
             return (Entry("values", self.value, 1),)
@@ -72,4 +79,14 @@ _CODES = {
     Precision.I4: Entry("codes", "U8", 2),
     Precision.NF4: Entry("codes", "U8", 2),
     Precision.F4: Entry("codes", "U8", 2),
+}
+_COARSE = {
+    Precision.I2: (Entry("scales", "BF16", 64), Entry("codes", "U8", 4)),
+    Precision.SIGN: (Entry("scales", "BF16", 64), Entry("codes", "U8", 8)),
+    Precision.SPARSE: (
+        Entry("scales", "BF16", TILE // 2),
+        Entry("low", "U8", 64),
+        Entry("high", "U8", 128),
+        Entry("codes", "U8", 256),
+    ),
 }
