@@ -26,6 +26,8 @@ from gradientmail.simulation.loop import run_virtual
 P = 4
 POLL_S = 1.0
 LEARNERS = 4
+PEER_ROUNDS = 160
+"""Its rounds are lived through, so they are fewer."""
 PAST_ROUNDS = {"tiny": 40, "quick": 2_000, "full": 10_000}
 
 
@@ -183,7 +185,9 @@ def _peer() -> Iterator[Result]:
     peer = peers.GRADIENTMAIL_002
     try:
         python = peers.python_of(peer)
-        found = in_child("benchmarks.peer_gradientmail:requests", P, LEARNERS, python=python)
+        found = in_child(
+            "benchmarks.peer_gradientmail:requests", P, LEARNERS, PEER_ROUNDS, python=python
+        )
     except (peers.PeerError, ChildError) as error:
         yield Skipped(what=peer.name, reason=str(error))
         return

@@ -69,7 +69,7 @@ def figures(case: str, found: dict[str, float], of: str) -> Iterator[Figure]:
         cpu_s=found["cpu_s"],
     )
     yield Figure(
-        what=f"{case}: steps lost, of a cycle of {SYNC_EVERY}",
+        what=f"{case}: steps lost at each commit, of about {SYNC_EVERY}",
         value=round(found["lost"], 2),
         unit="steps",
         target=at_most(0.0) if ours else None,
@@ -119,12 +119,11 @@ def trained(case: str, seconds: float) -> dict[str, float]:
         one.join()
     closer.request_stop()
     closing.join()
-    cycles = seconds / (SYNC_EVERY * STEP_S)
-    lost = [one.lost(records) for one in learners]
+    lost = sum(one.lost(records) for one in learners)
     return {
         "rounds": len(records),
         "ideal": seconds / (STEP_S * SYNC_EVERY / FRAGMENTS),
-        "lost": sum(lost) / len(lost) / FRAGMENTS / cycles,
+        "lost": lost / LEARNERS / max(1, len(records)),
         "waited": sum(one.waited_s for one in learners) / LEARNERS / seconds,
         "cpu_s": cpu,
     }
