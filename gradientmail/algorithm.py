@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gradientmail.algorithms.aggregator import MASTER, PARAMS, UPDATE, Aggregator
 from gradientmail.algorithms.alignment import ALIGNMENTS, Alignment
 from gradientmail.algorithms.merge import MERGES
-from gradientmail.algorithms.outer import OuterOptimizer
+from gradientmail.algorithms.outer import OUTERS, OuterOptimizer
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings
@@ -95,7 +95,6 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         )
     if settings.alignment == "blend" and not settings.mixing:
         raise SettingsError("alignment = 'blend' keeps nothing at mixing = 0: use 'overwrite'")
-    outer = OuterOptimizer(settings.outer_lr, settings.outer_momentum, settings.outer_nesterov)
     return Algorithm(
         settings=settings,
         schedule=RoundSchedule(
@@ -108,8 +107,15 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         aggregator=Aggregator(
             merge=MERGES[settings.merge],
             weights=settings.weights,
-            outer=outer,
+            outer=_outer(settings),
             clip_ratio=settings.clip_ratio,
         ),
         alignment=ALIGNMENTS[settings.alignment](settings.mixing),
     )
+
+
+def _outer(settings: RunSettings) -> OuterOptimizer:
+    if "lr" in settings.outer_settings:
+        raise SettingsError("outer_settings.lr: write it as outer_lr")
+    rate = {} if settings.outer_lr is None else {"lr": settings.outer_lr}
+    return OUTERS.make(settings.outer, {**rate, **settings.outer_settings})

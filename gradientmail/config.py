@@ -23,6 +23,9 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 AtLeastZero = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=1e7)]
+Table = dict[str, Any]
+"""Settings of a choice that another setting names, as JSON values."""
+
 WireFormat = Literal["F32", "F16", "BF16", "F8_E4M3", "I8", "I4", "NF4", "F4"]
 
 
@@ -41,9 +44,15 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             (every P-th transformer block).
         merge: weighted-mean or radial-directional-mean.
         weights: What a contribution weighs: tokens2-per-step, tokens or uniform.
-        outer_lr: Learning rate of the outer step.
-        outer_momentum: Its momentum.
-        outer_nesterov: Whether it looks ahead.
+        outer: Outer optimizer: sgd, heavy-ball, nesterov, adam, yogi, adagrad, delayed-nesterov or
+            torch.optim.NAME; see docs/algorithms.md.
+        outer_lr: Learning rate of the outer step; none takes the outer optimizer's own.
+        outer_settings: Its other settings, such as momentum.
+        outer_schedule: What the learning rate does from version to version: constant, linear,
+            cosine, inverse-sqrt or steps.
+        outer_schedule_settings: Its settings, such as warmup_versions.
+        outer_clip_norm: A merged pseudo-gradient with a larger norm is scaled down to it; none
+            scales nothing.
         alignment: What a commit does to local parameters: overwrite, blend, carry or adaptive.
         mixing: Share of the local value that blend keeps.
         uplink: Codec of pseudo-gradients.
@@ -75,9 +84,12 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     plan: Literal["bytes", "strided"] = "bytes"
     merge: Literal["weighted-mean", "radial-directional-mean"] = "weighted-mean"
     weights: Literal["tokens2-per-step", "tokens", "uniform"] = "uniform"
-    outer_lr: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] = 0.7
-    outer_momentum: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.9
-    outer_nesterov: bool = True
+    outer: str = "nesterov"
+    outer_lr: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
+    outer_settings: Table = {}
+    outer_schedule: str = "constant"
+    outer_schedule_settings: Table = {}
+    outer_clip_norm: Annotated[float, msgspec.Meta(gt=0.0, le=1e12)] | None = None
     alignment: Literal["overwrite", "blend", "carry", "adaptive"] = "overwrite"
     mixing: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
     uplink: WireFormat = "F32"
@@ -132,6 +144,12 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 S = TypeVar("S", RunSettings, NodeSettings)
 
+OWN_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "outer": ("outer_lr", "outer_settings"),
+    "outer_schedule": ("outer_schedule_settings",),
+}
+"""Of each setting that names a choice: where that choice's own settings are written."""
+
 _ELSEWHERE: Final[Mapping[type, tuple[type[msgspec.Struct], str]]] = {
     RunSettings: (NodeSettings, "[node] table"),
     NodeSettings: (RunSettings, "top level of run.toml"),
@@ -142,7 +160,9 @@ _ELSEWHERE: Final[Mapping[type, tuple[type[msgspec.Struct], str]]] = {
 def resolve(kind: type[S], *layers: tuple[str, Mapping[str, Any]]) -> S:
     """Return settings of type ``kind`` from ``(source name, values)`` layers, weakest first.
 
-    Values may be of their type or text as typed in a shell; ``none`` is the absent value.
+    Values may be of their type or text as typed in a shell; ``none`` is the absent value. Tables
+    of several layers become one; ``outer_settings.momentum`` is one entry of a table. A layer that
+    makes another choice (``outer``) leaves nothing of what weaker ones set for theirs.
 
     Raises:
         SettingsError: naming the source, the key, and the nearest known one or the allowed range.
@@ -154,9 +174,14 @@ def resolve(kind: type[S], *layers: tuple[str, Mapping[str, Any]]) -> S:
     merged: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for source, values in layers:
-        for key, value in values.items():
+        _forget_other_choices(merged, values)
+        for name, value in values.items():
+            key = name.partition(".")[0] if _is_table(kind, name) else name
             _require_known(kind, source, key)
-            merged[key] = None if value == "none" else value
+            if _is_table(kind, key):
+                merged[key] = _table(source, name, value, merged.get(key, {}))
+            else:
+                merged[key] = None if value == "none" else value
             origin[key] = source
     for key, value in merged.items():
         try:
@@ -195,6 +220,44 @@ def nearest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+
+
+def _forget_other_choices(merged: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for choice, own in OWN_SETTINGS.items():
+        if choice in values and values[choice] != merged.get(choice):
+            for key in own:
+                merged.pop(key, None)
+
+
+def _is_table(kind: type[msgspec.Struct], name: str) -> bool:
+    key = name.partition(".")[0]
+    return any(one.name == key and one.type == Table for one in msgspec.structs.fields(kind))
+
+
+def _table(source: str, name: str, value: object, before: Table) -> Table:
+    """Return a table with what a layer says of it: all, text in JSON, or one entry."""
+    key, dot, entry = name.partition(".")
+    literal = _literal(value)
+    if dot:
+        return {**before, entry: literal}
+    if literal is None:
+        return {}
+    if not isinstance(literal, dict):
+        raise SettingsError(
+            f'{source}: {key} = {value!r}: write a table, {{"name": value}}, or one entry of it '
+            f"as {key}.name"
+        )
+    return {**before, **literal}
+
+
+def _literal(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """Return what a table holds for ``value``; text is JSON where it can be."""
+    if not isinstance(value, str):
+        return msgspec.json.decode(msgspec.json.encode(value))  # a tuple is a list there
+    try:
+        return None if value == "none" else msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
 
 
 def _require_known(kind: type[msgspec.Struct], source: str, key: str) -> None:

@@ -20,7 +20,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 import typer
 
+from gradientmail.algorithms.choices import Choices
+from gradientmail.algorithms.outer import OUTERS
 from gradientmail.algorithms.presets import PRESETS
+from gradientmail.algorithms.schedules import SCHEDULES
 from gradientmail.cli.exits import CODES, UNEXPECTED
 from gradientmail.cli.main import app
 from gradientmail.closer.fragment import MAX_REJECTIONS
@@ -28,7 +31,7 @@ from gradientmail.codecs.blocks import LIMIT
 from gradientmail.codecs.layout import ALIGN, CHUNK, TILE
 from gradientmail.codecs.payload import METADATA_LIMIT_BYTES
 from gradientmail.codecs.precision import Precision
-from gradientmail.config import NodeSettings, RunSettings
+from gradientmail.config import NodeSettings, RunSettings, Table
 from gradientmail.mailbox import HINT_LIMIT_BYTES
 from gradientmail.protocol.judging import MAX_NORM
 from gradientmail.records import fields
@@ -133,6 +136,8 @@ def described(hint: Any) -> str:
     """Return a type in the words of the docs."""
     if name := next((name for name, known in NAMED_TYPES.items() if known == hint), None):
         return name
+    if hint == Table:
+        return "table"
     arguments = get_args(hint)
     match get_origin(hint):
         case origin if origin is Annotated:
@@ -158,9 +163,20 @@ def _ranged(noun: str, meta: msgspec.Meta) -> str:
 
 def shown(value: object) -> str:
     """Return a default as it is written in run.toml."""
-    if value is None:
-        return "`none`"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    return f"`{_toml(value)}`"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_toml(own)}' for key, own in value.items())} }}"
+    return (
+        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
+def default(field: msgspec.structs.FieldInfo) -> object:
+    made = field.default_factory
+    return field.default if made is msgspec.NODEFAULT else made()  # type: ignore[misc]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -176,7 +192,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def settings(kind: type[msgspec.Struct]) -> str:
     meanings = attributes(kind)
     rows = [
-        [f"`{field.name}`", described(field.type), shown(field.default), meanings[field.name]]
+        [f"`{field.name}`", described(field.type), shown(default(field)), meanings[field.name]]
         for field in msgspec.structs.fields(kind)
     ]
     return table(["setting", "values", "default", "meaning"], rows)
@@ -195,6 +211,27 @@ def presets() -> str:
         for key in keys
     ]
     return table(["setting", *(f"`{name}`" for name in names)], rows)
+
+
+def choices(known: Choices[Any]) -> str:
+    """Return each choice: what it does, its source, its settings with ranges and defaults."""
+    rows = []
+    for name, kind in known.built_in.items():
+        text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
+        said = re.split(r"\n\n(?:Attributes|Source|Raises|Example|>>>)", text)[0]
+        source = re.search(r"Source: ((?:.|\n)+?)(?:\n\n|$)", text)
+        said = re.sub(r"\s+", " ", f"{said} {source[1] if source else ''}").strip()
+        rows.append([f"`{name}`", said, _own_settings(kind)])
+    return table([known.kind, "what it does, and its source", "settings"], rows)
+
+
+def _own_settings(kind: type[msgspec.Struct]) -> str:
+    meanings = attributes(kind)
+    return "<br>".join(
+        f"`{field.name}`: {described(field.type)}"
+        f"{'' if field.required else f', default {shown(default(field))}'}: {meanings[field.name]}"
+        for field in msgspec.structs.fields(kind)
+    )
 
 
 def record(kind: type[msgspec.Struct]) -> str:
@@ -278,6 +315,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "run-settings": lambda: settings(RunSettings),
     "node-settings": lambda: settings(NodeSettings),
     "presets": presets,
+    "outer": lambda: choices(OUTERS),
+    "outer_schedule": lambda: choices(SCHEDULES),
     "codecs": codecs,
     "limits": limits,
     "exit-codes": exit_codes,

@@ -7,6 +7,7 @@ import pytest
 import gradientmail as gm
 from gradientmail.algorithm import DELTA, algorithm_of
 from gradientmail.algorithms.alignment import Adaptive, Blend, Carry, Overwrite
+from gradientmail.algorithms.outer import HeavyBall
 from gradientmail.algorithms.presets import PRESETS
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings, resolve
@@ -32,8 +33,8 @@ def test_settings_choose_the_parts() -> None:
             uplink="I4",
             downlink="I8",
             outer_lr=0.4,
-            outer_momentum=0.8,
-            outer_nesterov=False,
+            outer="heavy-ball",
+            outer_settings={"momentum": 0.8},
             weights="uniform",
             clip_ratio=3.0,
             flush_on_close=True,
@@ -44,8 +45,7 @@ def test_settings_choose_the_parts() -> None:
     assert algorithm.schedule == gm.RoundSchedule(100, 4, 2, None)
     assert (algorithm.delta_dtype, algorithm.update_dtype) == (Precision.I4, Precision.I8)
     assert algorithm.commit_dtype == Precision.F32
-    outer = algorithm.aggregator.outer
-    assert (outer.lr, outer.momentum, outer.nesterov) == (0.4, 0.8, False)
+    assert algorithm.aggregator.outer == HeavyBall(lr=0.4, momentum=0.8)
     assert (algorithm.aggregator.weights, algorithm.aggregator.clip_ratio) == ("uniform", 3.0)
     assert algorithm.alignment == Blend(0.25)
     assert (algorithm.mixing, algorithm.flush_on_close) == (0.25, True)
@@ -68,7 +68,7 @@ def test_payloads_have_the_sections_their_settings_call_for() -> None:
     rounded = algorithm_of(RunSettings(published="BF16")).outer_format(4096)
     assert rounded is not None
     assert set(rounded.sections) == {"momentum", "master"}
-    plain = algorithm_of(RunSettings(outer_momentum=0.0, outer_nesterov=False))
+    plain = algorithm_of(RunSettings(outer="sgd"))
     assert plain.outer_format(4096) is None
 
 

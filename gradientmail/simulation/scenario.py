@@ -11,10 +11,15 @@ from gradientmail.simulation.weather import Fault, Spell, Weather
 
 OUTAGE_S = 600.0
 STORM_RATE = 0.8
-RATES = (Fault.REFUSED, Fault.LOST, Fault.LATE, Fault.TWICE, Fault.REPEATED, Fault.SLOW)
+RATES = (
+    *(Fault.REFUSED, Fault.LOST, Fault.LATE, Fault.TWICE, Fault.REPEATED, Fault.SLOW),
+    *(Fault.CONFLICT, Fault.HIDDEN),
+)
 VIEWS = (Fault.STALE, Fault.PAGE)
+DAMAGE = (Fault.TRUNCATED, Fault.FLIPPED)
 
-Role = Literal["closer", "learner"]
+Role = Literal["closer", "learner", "hostile"]
+Befalls = Literal["kill", "pause", "spoil", "foreign", "delete", "forge", "deface", "restore"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +55,7 @@ class Incident:
     """
 
     at_s: float
-    kind: Literal["kill", "pause", "spoil", "foreign", "forge", "restore"]
+    kind: Befalls
     slot: str = ""
     seconds: float = 0.0
 
@@ -79,20 +84,21 @@ def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
     """Return the world of ``seed``; with ``liveness``, one that becomes calm at last."""
     rng = rng_of("scenario", seed)
     settings = _settings(rng)
-    busy_s = rng.uniform(150.0, 700.0)
+    outage = rng.random() < 0.03
+    polls = rng.uniform(120.0, 250.0) if rng.random() < 0.06 else rng.uniform(30.0, 80.0)
+    busy_s = polls * settings.poll_s + OUTAGE_S * outage
     fleet = (*_closers(rng, settings, busy_s), *_learners(rng, settings, busy_s))
     weather = Weather(
         rates=_rates(rng),
-        spells=_spells(rng, busy_s, fleet),
+        spells=_spells(rng, busy_s, fleet, outage=outage),
         calm_after_s=busy_s if liveness else float("inf"),
     )
-    incidents = _incidents(rng, settings, busy_s, fleet)
     return Scenario(
         seed=seed,
         settings=settings,
         fleet=fleet,
         weather=weather,
-        incidents=incidents,
+        incidents=_incidents(rng, settings, busy_s, fleet),
         duration_s=busy_s,
         calm_s=busy_s if liveness else float("inf"),
         retry_deadline_s=rng.choice([20.0, 60.0, 120.0]),
@@ -122,7 +128,7 @@ def _settings(rng: random.Random) -> RunSettings:
         "published": "F32" if downlink else rng.choice(["F32", "F32", "BF16", "I8"]),
         "error_feedback": rng.random() < 0.7,
         "buffers": rng.choice(["averaged", "local"]),
-        "outer_momentum": rng.choice([0.0, 0.9]),
+        "outer": rng.choice(["sgd", "nesterov"]),
         "clip_ratio": rng.choice([None, 1.5, 10.0]),
         "flush_on_close": rng.random() < 0.5,
         "poll_s": poll_s,
@@ -148,8 +154,8 @@ def _rival_clock(rng: random.Random, index: int) -> ClockError:
 
 def _closers(rng: random.Random, settings: RunSettings, busy_s: float) -> list[Member]:
     found = []
-    rivalry = rng.random() < 0.4
-    for index in range(3 if rivalry else rng.randint(1, 3)):
+    rivalry = rng.random() < 0.2
+    for index in range(3 if rivalry else rng.choice([1, 1, 2, 2, 3])):
         leaves_s = rng.choice([float("inf"), rng.uniform(0.3, 1.0) * busy_s])
         found.append(
             Member(
@@ -168,8 +174,8 @@ def _closers(rng: random.Random, settings: RunSettings, busy_s: float) -> list[M
 def _learners(rng: random.Random, settings: RunSettings, busy_s: float) -> list[Member]:
     found = []
     twins = rng.random() < 0.3
-    round_s = rng.uniform(5.0, 40.0)
-    for index in range(rng.randint(1, 5)):
+    round_s = settings.poll_s * rng.uniform(2.0, 10.0)
+    for index in range(rng.choice([1, 1, 2, 2, 3, 4])):
         leaves_s = rng.choice([float("inf"), float("inf"), rng.uniform(0.3, 1.0) * busy_s])
         found.append(
             Member(
@@ -184,29 +190,37 @@ def _learners(rng: random.Random, settings: RunSettings, busy_s: float) -> list[
                 step_s=round_s / settings.sync_every * 4.0 ** rng.uniform(-0.5, 0.5),
             )
         )
+    if rng.random() < 0.2:
+        pause_s = settings.poll_s * rng.uniform(4.0, 20.0)
+        found.append(Member(role="hostile", slot="hostile", name="eve", step_s=pause_s))
     return found
 
 
 def _rates(rng: random.Random) -> dict[Fault, float]:
     severity = rng.choice([0.0, 0.003, 0.01, 0.03])
     rates = {fault: severity * rng.uniform(0.2, 1.0) for fault in RATES if rng.random() < 0.7}
-    views = rng.choice([0.0, 0.02, 0.2])
-    return rates | {fault: views * rng.uniform(0.2, 1.0) for fault in VIEWS}
+    views, damage = rng.choice([0.0, 0.02, 0.2]), rng.choice([0.0, 0.0, 0.003, 0.03])
+    seen = {fault: views * rng.uniform(0.2, 1.0) for fault in VIEWS}
+    return rates | seen | {fault: damage * rng.uniform(0.2, 1.0) for fault in DAMAGE}
 
 
-def _spells(rng: random.Random, busy_s: float, fleet: tuple[Member, ...]) -> tuple[Spell, ...]:
-    lengths_s = {Fault.STORM: 120.0, Fault.FULL: 150.0, Fault.OUTAGE: OUTAGE_S}
+def _spells(
+    rng: random.Random, busy_s: float, fleet: tuple[Member, ...], *, outage: bool
+) -> tuple[Spell, ...]:
+    lengths_s = {Fault.STORM: 120.0, Fault.FULL: 150.0}
     spells = []
     for fault, longest_s in lengths_s.items():
-        if rng.random() < 0.25:
+        if rng.random() < 0.2:
             start_s = rng.uniform(0.0, busy_s)
-            length_s = longest_s if fault is Fault.OUTAGE else rng.uniform(10.0, longest_s)
             whom = rng.choice(["", rng.choice(fleet).slot])
             rate = STORM_RATE if fault is Fault.STORM else 1.0
-            end_s = start_s + length_s
+            end_s = start_s + rng.uniform(10.0, longest_s)
             spells.append(
                 Spell(fault=fault, start_s=start_s, end_s=end_s, rate=rate, process=whom)
             )
+    if outage:
+        start_s = rng.uniform(0.1, 0.9) * (busy_s - OUTAGE_S)
+        spells.append(Spell(fault=Fault.OUTAGE, start_s=start_s, end_s=start_s + OUTAGE_S))
     return tuple(spells)
 
 
@@ -215,11 +229,11 @@ def _incidents(
 ) -> tuple[Incident, ...]:
     found = []
     for member in fleet:
-        for _ in range(rng.choice([0, 0, 1, 2, 5])):
-            kind: Any = rng.choice(["kill", "kill", "pause", "spoil"])
+        for _ in range(rng.choice([0, 0, 1, 1, 3])):
+            kind: Befalls = rng.choice(["kill", "kill", "pause", "spoil"])
             sign_s = rng.choice([settings.lease_s, settings.presence_s])
-            pause_s = sign_s * rng.uniform(0.2, 4.0)
-            again_s = rng.choice([0.0, rng.uniform(0.0, 120.0)])
+            pause_s = sign_s * rng.uniform(0.2, 3.0)
+            again_s = rng.choice([0.0, rng.uniform(0.0, 30.0) * settings.poll_s])
             found.append(
                 Incident(
                     at_s=rng.uniform(0.0, busy_s),
@@ -228,7 +242,18 @@ def _incidents(
                     seconds=pause_s if kind == "pause" else again_s,
                 )
             )
-    for _ in range(rng.choice([0, 0, 5, 20])):
-        operator: Any = rng.choice(["foreign", "forge"])
+    if rng.random() < 0.15:
+        found += _kill_loop(rng, settings, busy_s, rng.choice(fleet).slot)
+    for _ in range(rng.choice([0, 0, 3, 10])):
+        operator: Befalls = rng.choice(["foreign", "delete", "forge", "deface"])
         found.append(Incident(at_s=rng.uniform(0.0, busy_s), kind=operator))
     return tuple(sorted(found, key=lambda one: one.at_s))
+
+
+def _kill_loop(
+    rng: random.Random, settings: RunSettings, busy_s: float, slot: str
+) -> list[Incident]:
+    """Kill a process again and again soon after its start."""
+    start_s, every_s = rng.uniform(0.0, busy_s), settings.poll_s * rng.uniform(0.5, 3.0)
+    times = (start_s + every_s * turn for turn in range(rng.randint(4, 12)))
+    return [Incident(at_s=at, kind="kill", slot=slot) for at in times if at < busy_s]

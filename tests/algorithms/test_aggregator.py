@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
@@ -47,7 +48,7 @@ def merged(rule: Aggregator, *deltas: Sequence[float], tokens: Sequence[int] = (
 
 
 def test_a_round_is_a_nesterov_step_on_the_mean_and_versions_count() -> None:
-    rule = replace(MEAN, outer=replace(DILOCO, lr=0.5))
+    rule = replace(MEAN, outer=msgspec.structs.replace(DILOCO, lr=0.5))
     state = state_of(W, params={"w": [1.0, 2.0]})
     for expected in ([0.525, 1.05], [0.29875, 0.5975]):
         now = tensors(W, state.sections[PARAMS])["w"]

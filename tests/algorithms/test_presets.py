@@ -13,7 +13,7 @@ from gradientmail.algorithms.merge import (
     WeightedMean,
     tokens2_per_step,
 )
-from gradientmail.algorithms.outer import OuterOptimizer
+from gradientmail.algorithms.outer import Nesterov, Sgd
 from gradientmail.algorithms.presets import PRESETS, preset
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings, resolve
@@ -49,7 +49,7 @@ def test_diloco_is_the_papers() -> None:
     """arXiv 2311.08105: H = 500, outer Nesterov (.7, .9) on the plain mean, all wait for all."""
     algorithm = algorithm_of(settings_of("diloco"))
     assert algorithm.schedule == RoundSchedule(500, fragments=1, in_flight=1, overlap_steps=0)
-    assert algorithm.aggregator.outer == OuterOptimizer(0.7, 0.9, nesterov=True)
+    assert algorithm.aggregator.outer == Nesterov(0.7, 0.9)
     assert algorithm.aggregator.merge == WeightedMean()
     assert algorithm.aggregator.weights == "uniform"
     assert algorithm.alignment == Overwrite()
@@ -61,7 +61,7 @@ def test_streaming_diloco_is_the_papers() -> None:
     """arXiv 2501.18512, 1B: alpha .5, tau 1, outer lr .4, 4 bits, strided fragments, H = 30."""
     algorithm = algorithm_of(settings_of("streaming-diloco"))
     assert algorithm.schedule == RoundSchedule(30, fragments=8, in_flight=1, overlap_steps=1)
-    assert algorithm.aggregator.outer == OuterOptimizer(0.4, 0.9, nesterov=True)
+    assert algorithm.aggregator.outer == Nesterov(0.4, 0.9)
     assert algorithm.alignment == Blend(0.5)
     assert algorithm.plan == "strided"
     assert algorithm.delta_dtype is Precision.F4
@@ -81,7 +81,7 @@ def test_decoupled_diloco_is_the_papers() -> None:
 def test_local_sgd_is_plain_averaging_of_parameters() -> None:
     """arXiv 1805.09767."""
     algorithm = algorithm_of(settings_of("local-sgd"))
-    assert algorithm.aggregator.outer == OuterOptimizer(1.0)
+    assert algorithm.aggregator.outer == Sgd(1.0)
     assert (algorithm.aggregator.merge, algorithm.aggregator.weights) == (
         WeightedMean(),
         "uniform",

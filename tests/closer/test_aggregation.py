@@ -21,7 +21,7 @@ def test_a_version_has_the_files_its_settings_call_for() -> None:
         return {role: set(form.sections) for role, form in roles(algorithm, 4096).items()}
 
     assert names() == {"params": {"params"}, "outer": {"momentum"}}
-    assert names(outer_momentum=0.0, outer_nesterov=False) == {"params": {"params"}}
+    assert names(outer="sgd") == {"params": {"params"}}
     assert names(downlink="I8") == {
         "params": {"params"},
         "outer": {"momentum", "master"},

@@ -40,7 +40,7 @@ def payloads(version: Version) -> tuple[str, str | None]:
 
 
 async def test_a_round_takes_the_outer_step_and_says_what_it_was_made_of(tmp_path: Path) -> None:
-    bench = await make_bench(tmp_path, outer_lr=0.5, outer_momentum=0.0, outer_nesterov=False)
+    bench = await make_bench(tmp_path, outer="sgd", outer_lr=0.5)
     origin = bench.run.origin(0)
     posted = [await bench.post("bob", origin, fill=3.0), await bench.post("ann", origin, fill=1.0)]
     version = await close(bench, closer_of(bench))

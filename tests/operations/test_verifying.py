@@ -70,7 +70,7 @@ async def sweep(bench: Bench, boundary: int, *doomed: str) -> None:
         {},
         {"uplink": "I8", "downlink": "I4", "merge": "radial-directional-mean"},
         {"published": "BF16", "weights": "tokens2-per-step"},
-        {"outer_momentum": 0.0, "outer_nesterov": False, "outer_lr": 1.0},
+        {"outer": "sgd", "outer_lr": 1.0},
     ],
 )
 async def test_every_version_of_a_kept_run_is_derived_again(

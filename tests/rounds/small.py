@@ -8,15 +8,15 @@ from torch import Tensor
 
 from gradientmail.algorithms.aggregator import Aggregator, Contribution, Counters, FragmentState
 from gradientmail.algorithms.merge import RadialDirectionalMean, WeightedMean
-from gradientmail.algorithms.outer import OuterOptimizer
+from gradientmail.algorithms.outer import Nesterov, Sgd
 from gradientmail.algorithms.reduce import SquareSums
 from gradientmail.codecs.blocks import decode_chunk, encode_chunk
 from gradientmail.codecs.layout import FragmentLayout, chunks
 from gradientmail.codecs.precision import Precision
 
 MOMENTUM = "momentum"
-PLAIN = OuterOptimizer(lr=1.0)
-DILOCO = OuterOptimizer(lr=0.7, momentum=0.9, nesterov=True)
+PLAIN = Sgd(lr=1.0)
+DILOCO = Nesterov(lr=0.7, momentum=0.9)
 MEAN = Aggregator(merge=WeightedMean(), weights="tokens", outer=PLAIN)
 RADIAL = replace(MEAN, merge=RadialDirectionalMean())
 

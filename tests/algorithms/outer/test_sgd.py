@@ -1,4 +1,4 @@
-"""The outer step: the given values, and torch's own optimizer step for step."""
+"""SGD and its momenta: the given values, and torch's own optimizer step for step."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gradientmail.algorithms.outer import OuterOptimizer
+from gradientmail.algorithms.outer import HeavyBall, Nesterov, OuterOptimizer, Sgd, Turn
 
-DILOCO = OuterOptimizer(lr=0.7, momentum=0.9, nesterov=True)
-PLAIN = OuterOptimizer(lr=1.0)
-RULES = [
-    DILOCO,
-    PLAIN,
-    OuterOptimizer(lr=0.5, momentum=0.9),
-    OuterOptimizer(lr=0.1, momentum=0.99, nesterov=True),
-]
+DILOCO = Nesterov(lr=0.7, momentum=0.9)
+PLAIN = Sgd(lr=1.0)
+RULES = [DILOCO, PLAIN, HeavyBall(lr=0.5, momentum=0.9), Nesterov(lr=0.1, momentum=0.99)]
 
 
 def steps(
@@ -25,7 +20,7 @@ def steps(
 ) -> list[Tensor]:
     """Return the parameters after each round whose mean of local parameters is given."""
     now = torch.tensor(theta)
-    state = {name: torch.zeros_like(now) for name in outer.sections}
+    state = outer.init(now)
     seen = []
     for local in locals_:
         now, state = outer.update(now, now - torch.tensor(local), state)
@@ -54,13 +49,13 @@ def test_a_nesterov_step_is_the_given_one() -> None:
 def test_two_nesterov_steps_are_the_given_ones(
     lr: float, first: list[float], second: list[float]
 ) -> None:
-    outer = OuterOptimizer(lr=lr, momentum=0.9, nesterov=True)
+    outer = Nesterov(lr=lr, momentum=0.9)
     seen = steps(outer, [1.0, 2.0], [0.5, 1.0], [0.5, 1.0])
     assert [theta.tolist() for theta in seen] == [close(*first), close(*second)]
 
 
 def test_two_heavy_ball_steps_are_slowmos() -> None:
-    outer = OuterOptimizer(lr=0.5, momentum=0.9)
+    outer = HeavyBall(lr=0.5, momentum=0.9)
     seen = steps(outer, [1.0, 2.0], [0.5, 1.0], [0.7, 1.4])
     assert [theta.tolist() for theta in seen] == [close(0.75, 1.5), close(0.5, 1.0)]
 
@@ -77,14 +72,17 @@ def test_a_zero_delta_still_moves_what_has_momentum() -> None:
 
 @pytest.mark.parametrize("outer", RULES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_rule_is_torchs_over_many_steps(outer: OuterOptimizer, dtype: torch.dtype) -> None:
+def test_every_rule_is_torchs_over_many_steps(
+    outer: Sgd | HeavyBall | Nesterov, dtype: torch.dtype
+) -> None:
     generator = torch.Generator().manual_seed(0)
     parameter = torch.nn.Parameter(torch.randn(100, generator=generator, dtype=dtype))
+    momentum = 0.0 if isinstance(outer, Sgd) else outer.momentum
     theirs = torch.optim.SGD(
-        [parameter], lr=outer.lr, momentum=outer.momentum, nesterov=outer.nesterov
+        [parameter], lr=outer.lr, momentum=momentum, nesterov=isinstance(outer, Nesterov)
     )
     ours = parameter.detach().clone()
-    state = {name: torch.zeros_like(ours) for name in outer.sections}
+    state = outer.init(ours)
     for _ in range(200):
         gradient = torch.randn(100, generator=generator, dtype=dtype)
         parameter.grad = gradient.clone()
@@ -97,30 +95,17 @@ def test_every_rule_is_torchs_over_many_steps(outer: OuterOptimizer, dtype: torc
 # -- properties -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outer", RULES)
-def test_a_step_of_a_chunk_is_the_chunk_of_the_step(outer: OuterOptimizer) -> None:
-    generator = torch.Generator().manual_seed(1)
-    theta, gradient, momentum = torch.randn(3, 128, generator=generator)
-    state = dict.fromkeys(outer.sections, momentum)
-    whole, after = outer.update(theta, gradient, state)
-    for part in (slice(0, 64), slice(64, 128), slice(3, 20)):
-        own = {name: vector[part] for name, vector in state.items()}
-        chunk, chunk_after = outer.update(theta[part], gradient[part], own)
-        assert torch.equal(chunk, whole[part])
-        assert all(torch.equal(chunk_after[name], after[name][part]) for name in after)
-
-
-@pytest.mark.parametrize("outer", RULES)
-def test_nothing_it_is_given_is_changed(outer: OuterOptimizer) -> None:
-    theta, gradient, momentum = torch.ones(3, 8).unbind()
-    outer.update(theta, gradient, dict.fromkeys(outer.sections, momentum))
-    assert torch.equal(torch.stack([theta, gradient, momentum]), torch.ones(3, 8))
-
-
 def test_without_momentum_there_is_no_state_to_keep() -> None:
     assert PLAIN.sections == ()
     assert DILOCO.sections == ("momentum",)
     assert PLAIN.update(torch.ones(1), torch.ones(1), {}) == (torch.zeros(1), {})
+
+
+def test_a_turn_scales_the_learning_rate_and_not_the_momentum() -> None:
+    state = {"momentum": torch.zeros(1)}
+    theta, after = DILOCO.update(torch.ones(1), torch.tensor([0.5]), state, Turn(scale=0.5))
+    assert theta.tolist() == close(1 - 0.5 * 0.665)
+    assert after["momentum"].tolist() == close(0.5)
 
 
 # -- plain averaging gives one learner back its own parameters ------------------------------
