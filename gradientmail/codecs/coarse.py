@@ -20,7 +20,7 @@ REFINEMENTS: Final = 3
 
 
 class Ternary:
-    """I2: a number is 0, or its block's scale with a sign; code 2, which is never written, is 0."""
+    """I2: a number is 0, or its block's scale with a sign; code 2, never written, reads as 0."""
 
     def encode(self, x: Tensor) -> dict[str, Tensor]:
         """Return the entries of flat float32 ``x``: scale and threshold by Lloyd's algorithm."""

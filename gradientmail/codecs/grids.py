@@ -40,7 +40,7 @@ class Grid(Rounding, Protocol):
 
 @cache
 def grid_of(precision: Precision, device: torch.device) -> Grid:
-    """Return the grid of a quantized precision, its tables on ``device``."""
+    """Return the grid of a precision that has bases, its tables on ``device``."""
     match precision:
         case Precision.I8:
             return _Integers(127.0)
@@ -52,8 +52,8 @@ def grid_of(precision: Precision, device: torch.device) -> Grid:
             return _Nibbles(_Levels(_NF4_LEVELS, device), _NF4_LEVELS, device)
         case Precision.F4:
             return _Nibbles(_Minifloats(4, mantissa=1, bias=1, peak=6.0), _F4_LEVELS, device)
-        case Precision.F32 | Precision.F16 | Precision.BF16:
-            raise ValueError(f"{precision} is not quantized")
+        case _:
+            raise ValueError(f"{precision} has no grid")
 
 
 # The value of each of the sixteen codes, in the order of the codes.
