@@ -27,6 +27,8 @@ Table = dict[str, Any]
 """Settings of a choice that another setting names, as JSON values."""
 
 WireFormat = Literal["F32", "F16", "BF16", "F8_E4M3", "I8", "I4", "NF4", "F4"]
+DeltaFormat = Literal[WireFormat, "I2", "SIGN", "SPARSE"]
+"""What a difference may travel as: what a coarse format loses is kept, and sent later."""
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +94,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     outer_clip_norm: Annotated[float, msgspec.Meta(gt=0.0, le=1e12)] | None = None
     alignment: Literal["overwrite", "blend", "carry", "adaptive"] = "overwrite"
     mixing: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
-    uplink: WireFormat = "F32"
-    downlink: WireFormat | None = None
+    uplink: DeltaFormat = "F32"
+    downlink: DeltaFormat | None = None
     published: WireFormat = "F32"
     error_feedback: bool = True
     buffers: Literal["averaged", "local"] = "averaged"
