@@ -98,7 +98,8 @@ class Encoded:
 def encode_delta(payload_format: PayloadFormat, layout: FragmentLayout, delta: Tensor) -> Encoded:
     """Encode ``delta`` by chunks, on its device; ``delta`` itself becomes the rest.
 
-    A tensor of zeros did not change and is absent.
+    A tensor of zeros did not change and is absent. One of which a sparse format sends nothing
+    this time is there, with norm 0.
 
     Raises:
         NonFiniteError, PayloadError: it cannot be sent; ``delta`` is then partly overwritten.
@@ -110,5 +111,8 @@ def encode_delta(payload_format: PayloadFormat, layout: FragmentLayout, delta: T
         sent = writer.write(DELTA, start, delta[start:stop])
         sums.add(start, sent)
         delta[start:stop] -= sent
-    norms = tuple(norm or None for norm in sums.norms())
+    norms = tuple(
+        norm if norm or bool(delta[slot.offset : slot.offset + slot.numel].any()) else None
+        for slot, norm in zip(layout.slots, sums.norms(), strict=True)
+    )
     return Encoded(data=target.data, norms=norms, rest=delta)
