@@ -6,6 +6,7 @@
 """
 
 import functools
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -96,9 +97,16 @@ def _interpreter(names: Sequence[str]) -> str:
 def _fails(command: Sequence[str]) -> str:
     """Run a command; return the last line it said if it failed, else nothing."""
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=SETUP_S, check=False, cwd=ENVIRONMENTS
+            command,
+            capture_output=True,
+            text=True,
+            timeout=SETUP_S,
+            check=False,
+            cwd=ENVIRONMENTS,
+            env=clean,  # or ours would be imported in its place
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
