@@ -60,7 +60,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         uplink: Codec of pseudo-gradients.
         downlink: Codec of updates from version to version; none publishes parameters only.
         published: Codec of the published parameters; the master stays in float32.
+        rounding: How the uplink rounds: nearest, or stochastic (I8 and I4), whose mean is exact.
         error_feedback: Whether what uplink rounding loses is added to the next contribution.
+        error_feedback_decay: Share of it that is added, round after round.
         buffers: Float buffers (BatchNorm statistics): averaged, or local to each learner.
         quorum: Accepted contributions that open the grace window.
         grace_s: How long it stays open; none until every live learner has been heard.
@@ -97,7 +99,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     uplink: DeltaFormat = "F32"
     downlink: DeltaFormat | None = None
     published: WireFormat = "F32"
+    rounding: Literal["nearest", "stochastic"] = "nearest"
     error_feedback: bool = True
+    error_feedback_decay: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     buffers: Literal["averaged", "local"] = "averaged"
     quorum: AtLeastOne = 1
     grace_s: Seconds | None = None
