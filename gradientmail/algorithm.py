@@ -95,6 +95,10 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         )
     if settings.alignment == "blend" and not settings.mixing:
         raise SettingsError("alignment = 'blend' keeps nothing at mixing = 0: use 'overwrite'")
+    if settings.rounding == "stochastic" and settings.uplink not in ("I8", "I4"):
+        raise SettingsError(
+            f"rounding = 'stochastic' with uplink = {settings.uplink!r}: set uplink to 'I8' or 'I4'"
+        )
     return Algorithm(
         settings=settings,
         schedule=RoundSchedule(
