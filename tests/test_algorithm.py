@@ -9,6 +9,7 @@ from gradientmail.algorithm import DELTA, algorithm_of
 from gradientmail.algorithms.alignment import Adaptive, Blend, Carry, Overwrite
 from gradientmail.algorithms.outer import HeavyBall
 from gradientmail.algorithms.presets import PRESETS
+from gradientmail.algorithms.weights import Uniform
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings, resolve
 from gradientmail.errors import SettingsError
@@ -46,7 +47,7 @@ def test_settings_choose_the_parts() -> None:
     assert (algorithm.delta_dtype, algorithm.update_dtype) == (Precision.I4, Precision.I8)
     assert algorithm.commit_dtype == Precision.F32
     assert algorithm.aggregator.outer == HeavyBall(lr=0.4, momentum=0.8)
-    assert (algorithm.aggregator.weights, algorithm.aggregator.clip_ratio) == ("uniform", 3.0)
+    assert (algorithm.aggregator.weights, algorithm.aggregator.clip_ratio) == (Uniform(), 3.0)
     assert algorithm.alignment == Blend(0.25)
     assert (algorithm.mixing, algorithm.flush_on_close) == (0.25, True)
 
@@ -86,3 +87,9 @@ def test_settings_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(SettingsError, match=advice):
         algorithm_of(RunSettings(**settings))
+
+
+def test_stochastic_rounding_needs_an_even_grid():
+    with pytest.raises(SettingsError, match="set uplink to 'I8' or 'I4'"):
+        algorithm_of(RunSettings(rounding="stochastic", uplink="NF4"))
+    algorithm_of(RunSettings(rounding="stochastic", uplink="I8"))

@@ -67,10 +67,12 @@ _COARSE: Mapping[Precision, Coarse] = {
 }
 
 
-def encode_chunk(x: Tensor, precision: Precision) -> EncodedChunk:
+def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -> EncodedChunk:
     """Encode a float tensor of whole tiles, of any strides, as flat entries on its device.
 
     Never shares memory with ``x``. The same numbers give the same bytes wherever a tile lies.
+    ``noise``: as many numbers in [0, 1), to round stochastically by, so that the mean of what is
+    decoded is ``x`` itself; I8 and I4 only.
 
     Raises:
         NonFiniteError: NaN or infinity in ``x``.
@@ -88,12 +90,16 @@ def encode_chunk(x: Tensor, precision: Precision) -> EncodedChunk:
     grid = grid_of(precision, x.device)
     absmax = rows.abs().amax(1)
     _check_magnitude(absmax, LIMIT)
-    codes = _scale_codes(absmax, grid).view(-1, TILE // precision.block)
+    # Where the mean is to stay, nothing may saturate.
+    codes = _scale_codes(absmax, grid) if noise is None else _rounded_up(absmax / grid.peak)
+    codes = codes.view(-1, TILE // precision.block)
     bases = (codes.amax(1, keepdim=True) + (_HEADROOM - 255)).clamp_(min=_MIN_BASE)
     steps = (codes - bases).clamp_(min=0)
-    if precision.entries[-1].per == 2:
+    if noise is None and precision.entries[-1].per == 2:
         steps = _best_steps(rows, steps, bases, grid)
     scaled = rows * _scales(steps, bases).reciprocal_()
+    if noise is not None:
+        scaled.add_(noise.view_as(scaled)).floor_()
     return {
         "bases": bases.view(-1).to(torch.int16),
         "scales": steps.view(-1).to(torch.uint8),

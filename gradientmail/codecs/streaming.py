@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gradientmail.codecs.blocks import EncodedChunk, decode_chunk, encode_chunk
 from gradientmail.codecs.layout import TILE, chunks
+from gradientmail.codecs.noise import Noise
 from gradientmail.codecs.payload import PayloadFormat, PlacedEntry
 from gradientmail.codecs.precision import Entry, Precision
 from gradientmail.errors import PayloadError
@@ -57,15 +58,24 @@ class PayloadWriter:
 
     The header is by default the format's own without metadata. Where the metadata is to hold the
     digest of the data, write the data alone with ``header=b""`` and put the header before it.
+
+    Args:
+        noise: Round stochastically by it; see ``encode_chunk``.
     """
 
     def __init__(
-        self, payload_format: PayloadFormat, target: Target, *, header: bytes | None = None
+        self,
+        payload_format: PayloadFormat,
+        target: Target,
+        *,
+        header: bytes | None = None,
+        noise: Noise | None = None,
     ) -> None:
         if header is None:
             header = payload_format.header(None)
         self._format = payload_format
         self._target = target
+        self._noise = noise
         self._data_start = len(header)
         target.allocate(len(header) + payload_format.data_bytes)
         target.write_at(0, memoryview(header))
@@ -79,7 +89,8 @@ class PayloadWriter:
             NonFiniteError, PayloadError: see ``encode_chunk``; nothing was written.
         """
         precision = self._format.sections[section]
-        chunk = encode_chunk(x, precision)
+        noise = self._noise.at(start, x.numel(), x.device) if self._noise else None
+        chunk = encode_chunk(x, precision, noise)
         for placed in self._format.placed:
             if placed.section == section:
                 offset = self._data_start + _byte_offset(placed, start)

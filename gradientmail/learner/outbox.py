@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gradientmail.algorithm import DELTA
 from gradientmail.codecs.layout import chunks
+from gradientmail.codecs.noise import Noise
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.streaming import BufferSource, PayloadReader
 from gradientmail.errors import PayloadError
@@ -46,6 +47,8 @@ class Outbox:
     def __init__(self, desk: Desk, *, refused: Callable[[str, str], None]) -> None:
         self.residuals: list[Tensor | None] = [None] * len(desk.run.layouts)
         self._desk, self._run, self._refused = desk, desk.run, refused
+        self._settings = desk.run.manifest.settings
+        self._decay = self._settings.error_feedback_decay if self._settings.error_feedback else 1.0
         self._loop = asyncio.get_running_loop()
         self._orders: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._open: dict[str, _Posting] = {}
@@ -112,17 +115,17 @@ class Outbox:
     async def _encode(self, draft: Draft) -> None:
         fragment, residual = draft.fragment, self.residuals[draft.fragment]
         layout, payload_format = self._run.layouts[fragment], self._format(fragment)
-        delta = draft.delta if residual is None else draft.delta.add_(residual)
+        delta = draft.delta if residual is None else draft.delta.add_(residual, alpha=self._decay)
+        noise = Noise(int(draft.nonce, 16)) if self._settings.rounding == "stochastic" else None
         try:
             encoded: Encoded = await self._desk.offload(
-                encode_delta, payload_format, layout, delta
+                encode_delta, payload_format, layout, delta, noise
             )
         except PayloadError as exc:
             self._settle(draft.key)
             self._refused(draft.key, str(exc))
             return
-        feedback = self._run.manifest.settings.error_feedback
-        self.residuals[fragment] = encoded.rest if feedback else None
+        self.residuals[fragment] = encoded.rest if self._settings.error_feedback else None
         header = self._header(draft, encoded)
         task = asyncio.create_task(self._upload(draft, [header, memoryview(encoded.data)]))
         task.add_done_callback(self._await)
@@ -190,11 +193,11 @@ class Outbox:
         except PayloadError as exc:
             self._desk.log.warning("%s is damaged, its steps are lost: %s", key, exc)
             return
-        delta = delta.to(self._desk.device)
+        delta = delta.to(self._desk.device).div_(self._decay)  # all of it shall be sent again
         self.residuals[fragment] = delta if residual is None else residual + delta
 
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
-        pause_s = self._run.manifest.settings.poll_s
+        pause_s = self._settings.poll_s
         return await persistently(act, self._desk.clock, self._desk.log, pause_s=pause_s)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from gradientmail.algorithm import DELTA
 from gradientmail.algorithms.reduce import SquareSums
 from gradientmail.codecs.layout import FragmentLayout, chunks
+from gradientmail.codecs.noise import Noise
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.streaming import BufferTarget, PayloadWriter
 from gradientmail.records.commit import RoundRecord
@@ -95,8 +96,15 @@ class Encoded:
     rest: Tensor
 
 
-def encode_delta(payload_format: PayloadFormat, layout: FragmentLayout, delta: Tensor) -> Encoded:
+def encode_delta(
+    payload_format: PayloadFormat,
+    layout: FragmentLayout,
+    delta: Tensor,
+    noise: Noise | None = None,
+) -> Encoded:
     """Encode ``delta`` by chunks, on its device; ``delta`` itself becomes the rest.
+
+    ``noise``: round stochastically by it.
 
     A tensor of zeros did not change and is absent. One of which a sparse format sends nothing
     this time is there, with norm 0.
@@ -105,7 +113,7 @@ def encode_delta(payload_format: PayloadFormat, layout: FragmentLayout, delta: T
         NonFiniteError, PayloadError: it cannot be sent; ``delta`` is then partly overwritten.
     """
     target = BufferTarget()
-    writer = PayloadWriter(payload_format, target, header=b"")
+    writer = PayloadWriter(payload_format, target, header=b"", noise=noise)
     sums = SquareSums(layout)
     for start, stop in chunks(0, layout.numel):
         sent = writer.write(DELTA, start, delta[start:stop])

@@ -115,6 +115,46 @@ async def test_without_error_feedback_there_is_no_residual() -> None:
         assert at.outbox.residuals == [None]
 
 
+async def test_what_feedback_keeps_decays_by_each_round() -> None:
+    """SparseLoCo (arXiv 2508.15706): e = beta e + delta; send = Q(e); e -= send."""
+    async with office(uplink="SIGN", error_feedback_decay=0.95) as at:
+        residual = torch.zeros(4096)
+        for seed in range(3):
+            delta = some_delta(seed)
+            draft = at.draft(delta)
+            at.outbox.post(draft)
+            await at.pass_time()
+            sent = await at.posted(draft.key)
+            torch.testing.assert_close(at.residual(), 0.95 * residual + delta - sent)
+            residual = at.residual().clone()
+
+
+async def test_what_comes_back_is_sent_again_whole_whatever_the_decay() -> None:
+    async with office(uplink="F32", error_feedback_decay=0.5) as at:
+        first = at.draft(some_delta(1))
+        at.outbox.post(first)
+        await at.pass_time()
+        at.outbox.give_back(0, first.key)
+        second = at.draft(torch.zeros(4096))
+        at.outbox.post(second)
+        await at.pass_time()
+        assert torch.equal(await at.posted(second.key), some_delta(1))
+
+
+async def test_stochastic_rounding_follows_from_the_nonce_alone() -> None:
+    posted = []
+    for _ in range(2):
+        async with office(uplink="I4", rounding="stochastic") as at:
+            drafts = [at.draft(torch.linspace(-1, 1, 4096)) for _ in range(2)]
+            for draft in drafts:
+                at.outbox.residuals[0] = None
+                at.outbox.post(draft)
+            await at.pass_time()
+            posted.append([await at.posted(draft.key) for draft in drafts])
+    assert torch.equal(posted[0][0], posted[1][0])
+    assert not torch.equal(posted[0][0], posted[0][1])
+
+
 async def test_what_is_posted_says_what_a_closer_wants_to_know() -> None:
     async with office(uplink="I8") as at:
         draft = at.draft(some_delta(0), final=True)
