@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import json
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -19,6 +20,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from benchmarks.models import compared, trainer
 
 gm: Any = importlib.import_module("gradientmail")
 
@@ -270,3 +273,35 @@ def _records(store: Any) -> list[dict[str, Any]]:
 def _quiet() -> None:
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
+
+
+# -- overhead -------------------------------------------------------------------------------
+
+
+def overhead(kind: str, sync_every: int, fragments: int, repetitions: int) -> dict[str, Any]:
+    """Train bare and with a session in turn, as ``benchmarks.overhead`` does.
+
+    Its closer runs in a thread of the same process, as its README has it; all but the training
+    thread have the other core.
+    """
+    _quiet()
+    cores = sorted(os.sched_getaffinity(0))
+    bare, ours = trainer(kind), trainer(kind)
+    os.sched_setaffinity(0, cores[-1:])
+    session = gm.Session(
+        ours.model,
+        algorithm=gm.DiLoCo(
+            sync_every=sync_every, fragments=fragments, in_flight=min(2, fragments)
+        ),
+        mailbox=gm.MemoryMailbox(),
+        poll_interval=0.25,
+        callbacks=(),
+    )
+    session.join()
+    os.sched_setaffinity(0, cores[:1])
+
+    def step() -> None:
+        ours.step()
+        session._learner.step(ours.tokens)
+
+    return compared(bare.step, step, sync_every, repetitions)
