@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from gradientmail.algorithms.aggregator import MASTER, PARAMS, UPDATE, Aggregator
 from gradientmail.algorithms.alignment import ALIGNMENTS, Alignment
-from gradientmail.algorithms.merge import MERGES
+from gradientmail.algorithms.guards import GUARDS
 from gradientmail.algorithms.outer import OUTERS, OuterOptimizer
+from gradientmail.algorithms.rules import MERGES
+from gradientmail.algorithms.schedules import SCHEDULES
+from gradientmail.algorithms.weights import WEIGHTS
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings
@@ -108,14 +111,27 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         delta_dtype=Precision(settings.uplink),
         commit_dtype=Precision(settings.published),
         update_dtype=Precision(settings.downlink) if settings.downlink else None,
-        aggregator=Aggregator(
-            merge=MERGES[settings.merge],
-            weights=settings.weights,
-            outer=_outer(settings),
-            clip_ratio=settings.clip_ratio,
-        ),
+        aggregator=_aggregator(settings),
         alignment=ALIGNMENTS[settings.alignment](settings.mixing),
     )
+
+
+def _aggregator(settings: RunSettings) -> Aggregator:
+    made = Aggregator(
+        merge=MERGES.make(settings.merge, settings.merge_settings),
+        weights=WEIGHTS.make(settings.weights, settings.weights_settings),
+        outer=_outer(settings),
+        clip_ratio=settings.clip_ratio,
+        schedule=SCHEDULES.make(settings.outer_schedule, settings.outer_schedule_settings),
+        outer_clip_norm=settings.outer_clip_norm,
+        guard=GUARDS.make(settings.guard, settings.guard_settings),
+    )
+    if made.shortfall(settings.quorum):
+        raise SettingsError(
+            f"quorum = {settings.quorum}, but merge = {settings.merge!r} needs "
+            f"{made.merge.least} contributions: set quorum to at least {made.merge.least}"
+        )
+    return made
 
 
 def _outer(settings: RunSettings) -> OuterOptimizer:

@@ -44,8 +44,13 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             never waits.
         plan: How tensors are dealt to fragments: bytes (equal sizes in model order) or strided
             (every P-th transformer block).
-        merge: weighted-mean or radial-directional-mean.
-        weights: What a contribution weighs: tokens2-per-step, tokens or uniform.
+        merge: How several contributions become one: weighted-mean, radial-directional-mean,
+            norm-clipped-mean, coordinate-median, trimmed-mean, krum, multi-krum or bulyan; see
+            docs/algorithms.md.
+        merge_settings: Its settings, such as trim or byzantine.
+        weights: What a contribution weighs: tokens2-per-step, tokens, samples, uniform,
+            tokens-by-staleness or tokens-power.
+        weights_settings: Its settings.
         outer: Outer optimizer: sgd, heavy-ball, nesterov, adam, yogi, adagrad, delayed-nesterov or
             torch.optim.NAME; see docs/algorithms.md.
         outer_lr: Learning rate of the outer step; none takes the outer optimizer's own.
@@ -67,6 +72,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         quorum: Accepted contributions that open the grace window.
         grace_s: How long it stays open; none until every live learner has been heard.
         max_staleness: Oldest contribution that counts, in versions behind.
+        guard: What is done about a learner that went elsewhere than the round: none, suppress or
+            damp.
+        guard_settings: Its settings.
         clip_ratio: A norm above this many times the round's median is scaled down to it; none
             scales nothing.
         flush_on_close: A leaving learner posts its unfinished steps as final.
@@ -86,8 +94,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: AtLeastOne = 1
     overlap_steps: AtLeastZero | None = 0
     plan: Literal["bytes", "strided"] = "bytes"
-    merge: Literal["weighted-mean", "radial-directional-mean"] = "weighted-mean"
-    weights: Literal["tokens2-per-step", "tokens", "uniform"] = "uniform"
+    merge: str = "weighted-mean"
+    merge_settings: Table = {}
+    weights: str = "uniform"
+    weights_settings: Table = {}
     outer: str = "nesterov"
     outer_lr: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
     outer_settings: Table = {}
@@ -106,6 +116,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     quorum: AtLeastOne = 1
     grace_s: Seconds | None = None
     max_staleness: AtLeastZero = 0
+    guard: str = "none"
+    guard_settings: Table = {}
     clip_ratio: Annotated[float, msgspec.Meta(ge=1.0, le=1e6)] | None = 10.0
     flush_on_close: bool = False
     stop_after_rounds: AtLeastOne | None = None
@@ -151,8 +163,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 S = TypeVar("S", RunSettings, NodeSettings)
 
 OWN_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "merge": ("merge_settings",),
+    "weights": ("weights_settings",),
     "outer": ("outer_lr", "outer_settings"),
     "outer_schedule": ("outer_schedule_settings",),
+    "guard": ("guard_settings",),
 }
 """Of each setting that names a choice: where that choice's own settings are written."""
 

@@ -52,6 +52,11 @@ class Version:
         return self.record.applied if self.record else {}
 
     @property
+    def outer_steps(self) -> int:
+        """Outer steps taken up to it."""
+        return self.record.outer_steps if self.record else 0
+
+    @property
     def estimates(self) -> Estimates:
         """How long things take."""
         return self.record.estimates if self.record else Estimates()

@@ -126,7 +126,6 @@ def test_text_settings_stay_text() -> None:
         ("uplink", "I9", "uplink = 'I9': not one of its values; known: BF16, F16"),
         ("uplink", 8, "did you mean 'I8'?"),
         ("downlink", "int8", "known: BF16, F16"),
-        ("merge", "weighted_mean", "did you mean 'weighted-mean'?"),
         ("alignment", "overwite", "did you mean 'overwrite'?"),
     ],
 )

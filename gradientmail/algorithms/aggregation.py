@@ -3,15 +3,11 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-import torch
 from torch import Tensor
 
 from gradientmail.algorithms.aggregator import (
-    MASTER,
-    PARAMS,
-    UPDATE,
     Aggregator,
     Counters,
     Outcome,
@@ -19,35 +15,33 @@ from gradientmail.algorithms.aggregator import (
     Sink,
     State,
 )
-from gradientmail.algorithms.combining import (
-    Combination,
-    Combine,
-    Decoded,
-    Range,
-    RangeMerge,
-    Whole,
-)
+from gradientmail.algorithms.combining import Combination, Combine, Decoded, Range, Whole
+from gradientmail.algorithms.guards import Ruling
 from gradientmail.algorithms.merge import (
-    WEIGHTS,
     Coefficients,
     Norms,
+    RangeMerge,
     WeightedMean,
     clip_factors,
     reciprocal,
 )
-from gradientmail.algorithms.reduce import BLOCK, SquareSums, per_block, root_of_squares
+from gradientmail.algorithms.outer import Turn
+from gradientmail.algorithms.reduce import SquareSums, root_of_squares
+from gradientmail.algorithms.sights import Glance, Sight, glance, sights, spread
+from gradientmail.algorithms.stepping import Stepping, published
 from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
+from gradientmail.errors import SettingsError
 
 _WHOLE = 4 * CHUNK
 """Elements of all contributions together that a rule sees at once."""
+
+T = TypeVar("T")
 
 
 class Each(Protocol):
     """Calls a function with each of several ranges, in any order or side by side: as ``map``."""
 
-    def __call__(
-        self, function: Callable[[Range], Combination], ranges: Iterable[Range], /
-    ) -> Iterable[Combination]:
+    def __call__(self, function: Callable[[Range], T], ranges: Iterable[Range], /) -> Iterable[T]:
         """Return what it returns, in the order of ``ranges``."""
         ...
 
@@ -68,38 +62,58 @@ class Aggregation:
     combine: Combine | None = None
     each: Each = map
     _clips: list[float] = field(init=False)
-    _present: list[bool] = field(init=False)
 
     def run(self, state: State, sink: Sink) -> Outcome:
-        """Write the next version, reading the state once, contributions once or twice."""
+        """Write the next version, reading the state once, contributions once to three times.
+
+        Raises:
+            SettingsError: there are fewer contributions than the rule needs.
+        """
         rule, parameters = self.aggregator, slice(self.layout.parameter_slots)
+        if shortfall := rule.shortfall(len(self.counters)):
+            raise SettingsError(shortfall)
         norms = [root_of_squares(own.norms[parameters]) for own in self.counters]
-        weights = [WEIGHTS[rule.weights](own.tokens, own.steps) for own in self.counters]
+        weights = [rule.weights.weigh(own.work) for own in self.counters]
         self._clips = clip_factors(norms, rule.clip_ratio)
-        self._present = [
-            any(own.norms[slot] is not None for own in self.counters)
-            for slot in range(len(self.layout.slots))
-        ]
-        merge = self._merger(weights, [[reciprocal(n)] * len(self.layout.slots) for n in norms])
-        ranges = self._ranges()
-
-        def close(bounds: Range) -> Combination:
-            merged = merge(bounds)
-            self._step(state, sink, bounds[0], merged.total)
-            return merged
-
-        totals, units = SquareSums(self.layout), SquareSums(self.layout)
-        for (start, _), merged in zip(ranges, self.each(close, ranges), strict=True):
-            totals.add_blocks(start, merged.squares)
-            units.add_blocks(start, merged.unit_squares)
+        units = [[reciprocal(n)] * len(self.layout.slots) for n in norms]
+        ruling = self._ruling(state, weights, units)
+        counted = [0.0 if out else w for out, w in zip(ruling.suppressed, weights, strict=True)]
+        merge = self._merger(counted, units)
+        scale = ruling.scale * rule.schedule.factor(state.version + 1)
+        step = self._stepping(merge, counted, Turn(state.outer_steps, scale))
+        merged, seen = self._close(state, sink, merge, step)
         moved = sum(reciprocal(norm) > 0.0 for norm in norms)
         return Outcome(
             weights=tuple(weights),
             norms=tuple(norms),
             clips=tuple(self._clips),
-            cosine=_cosine(math.fsum(units.squares()[parameters]), moved),
-            norm=math.sqrt(math.fsum(totals.squares()[parameters])),
+            cosine=_cosine(merged[1], moved),
+            norm=math.sqrt(merged[0]),
+            sights=seen,
+            suppressed=ruling.suppressed,
+            scale=scale,
         )
+
+    def _close(
+        self, state: State, sink: Sink, merge: Callable[[Range], Combination], step: Stepping
+    ) -> tuple[tuple[float, float], tuple[Sight, ...]]:
+        """Merge and step range by range; return squares of merged and of unit sums, and sights."""
+        ranges, looked = self._ranges(), self._looked()
+
+        def close(bounds: Range) -> tuple[Combination, Glance | None]:
+            merged = merge(bounds)
+            old, new = step.take(state, sink, bounds[0], merged.total)
+            seen = self._glance(bounds, merged.total, old, new) if bounds in looked else None
+            return merged, seen
+
+        totals, units, glances = SquareSums(self.layout), SquareSums(self.layout), []
+        for (start, _), (merged, seen) in zip(ranges, self.each(close, ranges), strict=True):
+            totals.add_blocks(start, merged.squares)
+            units.add_blocks(start, merged.unit_squares)
+            glances += [] if seen is None else [seen]
+        parameters = slice(self.layout.parameter_slots)
+        squares = (math.fsum(sums.squares()[parameters]) for sums in (totals, units))
+        return (next(squares), next(squares)), sights(glances)
 
     def _ranges(self) -> list[Range]:
         """Cut the parameters, then the buffers: no range holds both."""
@@ -132,8 +146,14 @@ class Aggregation:
                 if bounds[0] < end
                 else combine(*bounds, scaled, units)
             )
-        rows = rule.coefficients(names, weights, clipped, self._norms_of)
-        rows = [row[:buffers] + own[buffers:] for row, own in zip(rows, mean, strict=True)]
+        rest = [0.0] * (len(names) - buffers)
+        rows = rule.coefficients(
+            names[:buffers],
+            weights,
+            [own[:buffers] for own in clipped],
+            lambda some: self._norms_of([[*row, *rest] for row in some])[:buffers],
+        )
+        rows = [row + own[buffers:] for row, own in zip(rows, mean, strict=True)]
         linear = _scaled(rows, self._clips)
         return lambda bounds: combine(*bounds, linear, units)
 
@@ -143,45 +163,51 @@ class Aggregation:
         The rule sees clipped contributions; the data is scaled as it is read.
         """
         combine = self.combine or Decoded(self.layout, self.sources)
-        scaled, sums = _scaled(coefficients, self._clips), SquareSums(self.layout)
-        ranges = self._ranges()
-        found = self.each(lambda bounds: combine(*bounds, scaled, None), ranges)
-        for (start, _), combination in zip(ranges, found, strict=True):
-            sums.add_blocks(start, combination.squares)
-        return sums.norms()
+        scaled = _scaled(coefficients, self._clips)
+        return self._sums(lambda bounds: combine(*bounds, scaled, None)).norms()
 
-    # -- stepping ------------------------------------------------------------------------------
+    def _sums(self, merge: Callable[[Range], Combination]) -> SquareSums:
+        """Return the squares of what ``merge`` makes of each tensor."""
+        sums, ranges = SquareSums(self.layout), self._ranges()
+        for (start, _), merged in zip(ranges, self.each(merge, ranges), strict=True):
+            sums.add_blocks(start, merged.squares)
+        return sums
 
-    def _step(self, state: State, sink: Sink, start: int, merged: Tensor) -> None:
-        """Take the outer step on one chunk and write what the sink takes."""
-        stop = start + merged.numel()
-        published = _need(state.read(PARAMS, start, stop))
-        kept = state.read(MASTER, start, stop)
-        master = published if kept is None else kept
-        outer = self.aggregator.outer
-        old = {name: _or_zero(state.read(name, start, stop), merged) for name in outer.sections}
-        if start < self.layout.parameters_end:
-            following, new = outer.update(master, merged, old)
-        else:
-            following, new = master - merged, old
-        if not all(self._present):
-            mask = per_block(self.layout, self._present, start, stop).expand(-1, BLOCK)
-            mask = mask.reshape(-1) > 0.0
-            following = torch.where(mask, following, master)
-            new = {name: torch.where(mask, vector, old[name]) for name, vector in new.items()}
-        for name, vector in new.items():
-            sink.write(name, start, vector)
-        self._publish(sink, start, published, following)
+    # -- looking and stepping --------------------------------------------------------------------
 
-    def _publish(self, sink: Sink, start: int, published: Tensor, master: Tensor) -> None:
-        """Write what learners receive: exactly old + update. The master keeps the rounding."""
-        if UPDATE in sink.sections:
-            update = sink.write(UPDATE, start, master - published)
-            sink.write(PARAMS, start, published + update)
-        else:
-            sink.write(PARAMS, start, master)
-        if MASTER in sink.sections:
-            sink.write(MASTER, start, master)
+    def _looked(self) -> frozenset[Range]:
+        """Return the ranges on which learners are held against the round."""
+        return spread([own for own in self._ranges() if own[0] < self.layout.parameters_end])
+
+    def _glance(self, bounds: Range, merged: Tensor, old: Tensor, new: Tensor) -> Glance:
+        return glance((source.read(*bounds) for source in self.sources), merged, old, new)
+
+    def _ruling(self, state: State, weights: Sequence[float], units: Coefficients) -> Ruling:
+        """Return what the guard decides of the round as it would be with everyone in it."""
+        guard = self.aggregator.guard
+        if not guard.looks:
+            return Ruling((False,) * len(weights))
+        merge = self._merger(weights, units)
+
+        def look(bounds: Range) -> Glance:
+            old, merged = published(state, *bounds), merge(bounds).total
+            return self._glance(bounds, merged, old, old - merged)
+
+        return guard.judge(sights(list(self.each(look, sorted(self._looked())))))
+
+    def _stepping(
+        self, merge: Callable[[Range], Combination], counted: Sequence[float], turn: Turn
+    ) -> Stepping:
+        rule = self.aggregator
+        norms = [own.norms for own, w in zip(self.counters, counted, strict=True) if w > 0.0]
+        present = [
+            any(own[slot] is not None for own in norms) for slot in range(len(self.layout.slots))
+        ]
+        clip = 1.0
+        if rule.outer_clip_norm is not None:
+            norm = root_of_squares(self._sums(merge).norms()[: self.layout.parameter_slots])
+            clip = min(1.0, rule.outer_clip_norm * reciprocal(norm)) if norm else 1.0
+        return Stepping(rule.outer, self.layout, present, turn, clip)
 
 
 def _scaled(coefficients: Coefficients, factors: Sequence[float]) -> Coefficients:
@@ -192,13 +218,3 @@ def _scaled(coefficients: Coefficients, factors: Sequence[float]) -> Coefficient
 def _cosine(square_of_sum: float, count: int) -> float | None:
     """``(|sum u|^2 - N) / (N (N - 1))`` of N unit vectors u: the mean over pairs in one pass."""
     return None if count < 2 else (square_of_sum - count) / (count * (count - 1))
-
-
-def _need(chunk: Tensor | None) -> Tensor:
-    if chunk is None:
-        raise KeyError(PARAMS)
-    return chunk
-
-
-def _or_zero(chunk: Tensor | None, like: Tensor) -> Tensor:
-    return torch.zeros_like(like) if chunk is None else chunk

@@ -12,8 +12,12 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from gradientmail.algorithms.merge import Merge, Norms
+from gradientmail.algorithms.guards import NO_GUARD, Guard
+from gradientmail.algorithms.merge import Merge, Norms, RangeMerge
 from gradientmail.algorithms.outer import OuterOptimizer
+from gradientmail.algorithms.schedules import CONSTANT, Schedule
+from gradientmail.algorithms.sights import Sight
+from gradientmail.algorithms.weights import Weights, Work
 from gradientmail.codecs.layout import FragmentLayout
 from gradientmail.errors import NonFiniteError
 
@@ -32,6 +36,16 @@ class Readable(Protocol):
 
 class State(Protocol):
     """A fragment at one version: named vectors, by range."""
+
+    @property
+    def version(self) -> int:
+        """Which version it is."""
+        ...
+
+    @property
+    def outer_steps(self) -> int:
+        """Outer steps taken up to it: a round in which nothing counted takes none."""
+        ...
 
     def read(self, section: str, start: int, stop: int) -> Tensor | None:
         """Return elements ``[start, stop)`` of a section; None where the version has none."""
@@ -63,11 +77,18 @@ class Counters:
         steps: Inner steps in it.
         tokens: Tokens in them.
         norms: L2 norm of each tensor, in layout order; None where absent.
+        staleness: Versions between its base and the version before the one that is made.
     """
 
     steps: int
     tokens: int
     norms: Norms
+    staleness: int = 0
+
+    @property
+    def work(self) -> Work:
+        """What it is weighed by."""
+        return Work(tokens=self.tokens, steps=self.steps, staleness=self.staleness)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +104,9 @@ class Outcome:
         clips: What each was scaled by.
         cosine: Mean pairwise cosine; None where fewer than two moved.
         norm: L2 norm of the merged pseudo-gradient.
+        sights: How far each went from the new version.
+        suppressed: Whether the guard left it out.
+        scale: What schedule and guard multiplied the outer learning rate with.
     """
 
     weights: tuple[float, ...]
@@ -90,6 +114,9 @@ class Outcome:
     clips: tuple[float, ...]
     cosine: float | None
     norm: float
+    sights: tuple[Sight, ...] = ()
+    suppressed: tuple[bool, ...] = ()
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +124,15 @@ class FragmentState:
     """A fragment at one version, in memory: flat float32 vectors of the layout's length.
 
     Attributes:
-        sections: ``params`` as published, and the outer optimizer's state (``momentum``); empty
-            state sections start at zero.
+        sections: ``params`` as published, and the outer optimizer's state (``momentum``), which
+            begins where it is missing.
+        outer_steps: See ``State.outer_steps``.
     """
 
     layout: FragmentLayout
     version: int
     sections: Mapping[str, Tensor]
+    outer_steps: int = 0
 
     def read(self, section: str, start: int, stop: int) -> Tensor | None:
         """See ``State.read``."""
@@ -137,18 +166,35 @@ class Aggregator:
 
     Args:
         merge: Several pseudo-gradients to one.
-        weights: Name in ``merge.WEIGHTS``.
+        weights: What each counts.
         outer: The outer optimizer.
         clip_ratio: See ``merge.clip_factors``.
+        schedule: Of the outer learning rate.
+        outer_clip_norm: Norm to which a longer merged pseudo-gradient is cut before the step.
+        guard: What to do about a learner that went elsewhere.
 
     Float buffers are no parameters: they become their plain weighted mean, whatever the rule (a
     variance that is extrapolated may turn negative).
     """
 
-    merge: Merge
-    weights: str
+    merge: Merge | RangeMerge
+    weights: Weights
     outer: OuterOptimizer
     clip_ratio: float | None = None
+    schedule: Schedule = CONSTANT
+    outer_clip_norm: float | None = None
+    guard: Guard = NO_GUARD
+
+    def shortfall(self, contributions: int) -> str | None:
+        """Return what a round of so many contributions lacks; None where it lacks nothing.
+
+        A round without any makes no step, and lacks nothing for that.
+        """
+        least = self.merge.least
+        if not contributions or contributions >= least:
+            return None
+        name = type(self.merge).__name__
+        return f"{name} needs {least} contributions, and there are {contributions}"
 
     def close_round(
         self, state: FragmentState, contributions: Sequence[Contribution]
@@ -157,6 +203,7 @@ class Aggregator:
 
         Raises:
             NonFiniteError: the next version would hold NaN or infinity.
+            SettingsError: there are fewer contributions than the rule needs.
         """
         from gradientmail.algorithms.aggregation import Aggregation  # noqa: PLC0415 - uses this
 
@@ -166,7 +213,12 @@ class Aggregator:
         )
         counters = [contribution.counters for contribution in contributions]
         outcome = Aggregation(self, layout, counters, contributions).run(state, sink)
-        following = replace(state, version=state.version + 1, sections=sink.vectors)
+        following = replace(
+            state,
+            version=state.version + 1,
+            outer_steps=state.outer_steps + 1,
+            sections=sink.vectors,
+        )
         return RoundResult(state=following, outcome=outcome)
 
 

@@ -2,20 +2,20 @@
 
 A linear rule (``merge.Merge``) says what to multiply each contribution's tensors by, and
 ``Combine`` sums them: fused with reading and decoding where the closer has a way. Any other
-(``RangeMerge``) sees all contributions' numbers of a range at once, decoded, and so gets shorter
-ranges the more contributions there are.
+(``merge.RangeMerge``) sees all contributions' numbers of a range at once, decoded, and so gets
+shorter ranges the more contributions there are.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gradientmail.algorithms.aggregator import Readable
-from gradientmail.algorithms.merge import Coefficients, Norms
+from gradientmail.algorithms.merge import Coefficients, Merger, Norms
 from gradientmail.algorithms.reduce import BLOCK, ProductSums, block_squares, per_block
 from gradientmail.codecs.layout import FragmentLayout
 
@@ -69,29 +69,6 @@ class Decoded:
                 unit += (chunk * own).view(-1)
             total += chunk.mul_(per_block(self.layout, coefficients[index], start, stop)).view(-1)
         return Combination(total, block_squares(total), block_squares(unit))
-
-
-Merger = Callable[[Tensor, Sequence[int]], Tensor]
-"""(float32 [k, elements] of the contributions that hold these tensors, clipped; which they are)
--> float32 [elements]. Called range by range; elementwise IEEE operations only, see ``reduce``."""
-
-
-@runtime_checkable
-class RangeMerge(Protocol):
-    """A rule that is not linear in what it merges: a median, a trimmed mean."""
-
-    def merger(
-        self,
-        weights: Sequence[float],
-        norms: Sequence[Norms],
-        products: Callable[[], list[list[float]]],
-    ) -> Merger:
-        """Return what merges the ranges of one round.
-
-        ``norms`` are those after clipping. ``products()`` reads the data once and returns the
-        inner products of all contributions, clipped, over all parameters.
-        """
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,22 @@
-"""Merging: what each contribution weighs, and how several become one pseudo-gradient.
+"""Merging: how several pseudo-gradients become one.
 
-Every rule here is a linear combination whose coefficients depend only on counters and norms, one
-coefficient per contribution and tensor. So a closer streams chunk by chunk, and needs the data
-once (mean) or twice (radial-directional mean), never all at once.
+Every rule in this module is a linear combination whose coefficients depend only on weights and
+norms, one coefficient per contribution and tensor. So a closer streams chunk by chunk, and needs
+the data once (mean) or twice (radial-directional mean), never all at once. Rules that are not
+linear are in ``robust``; ``rules`` has all by name.
 """
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol, runtime_checkable
+
+import msgspec
+from torch import Tensor
+
+from gradientmail.algorithms.choices import Choice
+from gradientmail.algorithms.reduce import root_of_squares
 
 Norms = Sequence[float | None]
 """L2 norm of each tensor in one contribution; None where the tensor is absent from it."""
@@ -27,34 +33,14 @@ _CANCELLED: Final = 1e-6
 """Mean of unit vectors that is only rounding."""
 
 
-def tokens2_per_step(tokens: int, steps: int) -> float:
-    """``tokens^2 / steps`` (Decoupled DiLoCo, arXiv 2604.21428).
-
-    >>> tokens2_per_step(tokens=100, steps=10)
-    1000.0
-    """
-    return tokens * tokens / steps
-
-
-def by_tokens(tokens: int, steps: int) -> float:  # noqa: ARG001 - the signature all rules share
-    """Weigh by tokens."""
-    return float(tokens)
-
-
-def uniform(tokens: int, steps: int) -> float:  # noqa: ARG001 - the signature all rules share
-    """Weigh every contribution the same (DiLoCo, arXiv 2311.08105)."""
-    return 1.0
-
-
-WEIGHTS: Final[Mapping[str, Callable[[int, int], float]]] = {
-    "tokens2-per-step": tokens2_per_step,
-    "tokens": by_tokens,
-    "uniform": uniform,
-}
-
-
+@runtime_checkable
 class Merge(Protocol):
-    """A rule that turns contributions into coefficients."""
+    """A linear rule: it turns contributions into coefficients."""
+
+    @property
+    def least(self) -> int:
+        """Contributions below which it promises nothing."""
+        ...
 
     def coefficients(
         self,
@@ -63,7 +49,7 @@ class Merge(Protocol):
         norms: Sequence[Norms],
         combined_norms: Callable[[Coefficients], list[float]],
     ) -> Coefficients:
-        """Return the coefficients of the merged pseudo-gradient.
+        """Return the coefficients of the merged pseudo-gradient; tensors are parameters only.
 
         ``combined_norms(c)`` reads the data once and returns the norm of each tensor of the
         combination with coefficients ``c``.
@@ -71,8 +57,38 @@ class Merge(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class WeightedMean:
+Merger = Callable[[Tensor, Sequence[int]], Tensor]
+"""(float32 [k, elements] of the contributions that hold these tensors, clipped; which they are)
+-> float32 [elements]. Called range by range; elementwise IEEE operations only, see ``reduce``."""
+
+Products = Callable[[], list[list[float]]]
+"""Reads the data once: inner products of all contributions, clipped, over all parameters."""
+
+
+@runtime_checkable
+class RangeMerge(Protocol):
+    """A rule that is not linear in what it merges: a median, a trimmed mean."""
+
+    @property
+    def least(self) -> int:
+        """Contributions below which it promises nothing."""
+        ...
+
+    def merger(
+        self, weights: Sequence[float], norms: Sequence[Norms], products: Products
+    ) -> Merger:
+        """Return what merges the ranges of one round; ``norms`` are those after clipping."""
+        ...
+
+
+class _Linear(Choice, frozen=True):
+    @property
+    def least(self) -> int:
+        """See ``Merge.least``."""
+        return 1
+
+
+class WeightedMean(_Linear, frozen=True):
     """``sum w v / sum w``, over the contributions that hold the tensor."""
 
     def coefficients(
@@ -93,14 +109,16 @@ class WeightedMean:
         ]
 
 
-@dataclass(frozen=True)
-class RadialDirectionalMean:
+class RadialDirectionalMean(_Linear, frozen=True):
     """``(sum w |v| / sum w) * unit(sum w unit(v) / sum w)`` of each tensor.
 
     Averages length and direction apart, so that learners which disagree do not shrink the step.
     Embeddings take the plain mean; so does a tensor whose directions cancel.
 
     Source: Decoupled DiLoCo (arXiv 2604.21428).
+
+    Attributes:
+        plain: Patterns of the names of tensors that take the plain mean.
     """
 
     plain: tuple[str, ...] = EMBEDDINGS
@@ -140,10 +158,34 @@ class RadialDirectionalMean:
         return several and not any(fnmatchcase(name, pattern) for pattern in self.plain)
 
 
-MERGES: Final[Mapping[str, Merge]] = {
-    "weighted-mean": WeightedMean(),
-    "radial-directional-mean": RadialDirectionalMean(),
-}
+class NormClippedMean(_Linear, frozen=True):
+    """The weighted mean of contributions of which none is longer than ``ratio`` medians.
+
+    Source: Sun et al. (arXiv 1911.07963), with the median for a bound.
+
+    Attributes:
+        ratio: Length, in medians of the round's norms, to which a longer contribution is cut.
+        most: Length above which every contribution is cut besides; none knows no such bound.
+    """
+
+    ratio: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 1.0
+    most: Annotated[float, msgspec.Meta(gt=0.0, le=1e12)] | None = None
+
+    def coefficients(
+        self,
+        names: Sequence[str],
+        weights: Sequence[float],
+        norms: Sequence[Norms],
+        combined_norms: Callable[[Coefficients], list[float]],
+    ) -> Coefficients:
+        """See ``Merge.coefficients``."""
+        mean = WeightedMean().coefficients(names, weights, norms, combined_norms)
+        lengths = [root_of_squares(own) for own in norms]
+        counted = [length for length, weight in zip(lengths, weights, strict=True) if weight > 0.0]
+        bound = self.ratio * statistics.median(counted) if counted else 0.0
+        bound = bound if self.most is None else min(bound, self.most)
+        cuts = [bound / length if length > bound > 0.0 else 1.0 for length in lengths]
+        return [[share * cut for share in row] for row, cut in zip(mean, cuts, strict=True)]
 
 
 def clip_factors(norms: Sequence[float], ratio: float | None) -> list[float]:
@@ -157,7 +199,7 @@ def clip_factors(norms: Sequence[float], ratio: float | None) -> list[float]:
     if ratio is None or len(norms) < 3:
         return [1.0] * len(norms)
     limit = ratio * statistics.median(norms)
-    return [limit / norm if norm > limit > 0.0 else 1.0 for norm in norms]
+    return [limit / norm if norm > limit > NEGLIGIBLE else 1.0 for norm in norms]
 
 
 def reciprocal(norm: float | None) -> float:

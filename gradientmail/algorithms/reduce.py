@@ -119,6 +119,13 @@ class ProductSums:
         return [[lower[max(i, j)][min(i, j)] for j in count] for i in count]
 
 
+def tile_products(a: Tensor, b: Tensor) -> list[float]:
+    """Return the inner product of each tile of two float32 vectors: ``math.fsum`` adds them up."""
+    wide = a.to(torch.float64).mul_(b.to(torch.float64))
+    tiles: list[float] = _halved(wide.view(-1, TILE)).tolist()
+    return tiles
+
+
 def _slots_within(offsets: Sequence[int], start: int, stop: int) -> range:
     """Return the slots that have a part in ``[start, stop)``; empty ones between them too."""
     return range(bisect.bisect_right(offsets, start) - 1, bisect.bisect_left(offsets, stop))

@@ -9,39 +9,17 @@ are settled by value, so that the order of contributions decides nothing.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol
+from collections.abc import Collection, Sequence
+from typing import Annotated
 
 import msgspec
 import torch
 from torch import Tensor
 
 from gradientmail.algorithms.choices import Choice
-from gradientmail.algorithms.merge import Norms
+from gradientmail.algorithms.merge import Merger, Norms, Products
 
 Liars = Annotated[int, msgspec.Meta(ge=0, le=1000)]
-Products = Callable[[], list[list[float]]]
-Merger = Callable[[Tensor, Sequence[int]], Tensor]
-"""(float32 [k, elements] of the contributions that hold them; their indices) -> [elements]."""
-
-
-class RangeMerge(Protocol):
-    """A rule that is not linear in what it merges."""
-
-    @property
-    def least(self) -> int:
-        """Contributions below which it promises nothing."""
-        ...
-
-    def merger(
-        self, weights: Sequence[float], norms: Sequence[Norms], products: Products
-    ) -> Merger:
-        """Return what merges one range of this round, elementwise and in a fixed order.
-
-        ``products()`` reads the data once and returns the inner products of all contributions,
-        over all parameters.
-        """
-        ...
 
 
 class CoordinateMedian(Choice, frozen=True):
@@ -134,8 +112,9 @@ class MultiKrum(Choice, frozen=True):
         kept = set(best[: min(self.keep or neighbours, neighbours)])
 
         def merge(rows: Tensor, holders: Sequence[int]) -> Tensor:
-            chosen = _of(rows, holders, kept)
-            return _mean(_ordered(chosen)) if len(chosen) else _median(_of(rows, holders, counted))
+            if kept.isdisjoint(holders):
+                return _median(_of(rows, holders, counted))
+            return _mean(_ordered(_of(rows, holders, kept)))
 
         return merge
 
@@ -183,8 +162,8 @@ class Bulyan(Choice, frozen=True):
         chosen = self._chosen(_distances(products()), counted)
 
         def merge(rows: Tensor, holders: Sequence[int]) -> Tensor:
-            own = _of(rows, holders, chosen)
-            ordered = _ordered(own if len(own) else _of(rows, holders, counted))
+            held = counted if chosen.isdisjoint(holders) else chosen
+            ordered = _ordered(_of(rows, holders, held))
             middle = _middle(ordered)
             near = torch.sort((ordered - middle).abs(), dim=0, stable=True).indices
             keep = max(1, len(ordered) - 2 * self.byzantine)
@@ -231,9 +210,11 @@ def _scores(
 # -- rows ---------------------------------------------------------------------------------------
 
 
-def _of(rows: Tensor, holders: Sequence[int], counted: Sequence[int] | set[int]) -> Tensor:
-    """Return the rows of those that count."""
+def _of(rows: Tensor, holders: Sequence[int], counted: Collection[int]) -> Tensor:
+    """Return the rows of those that count; one of zeros where none does."""
     chosen = [row for row, index in enumerate(holders) if index in counted]
+    if not chosen:
+        return torch.zeros(1, rows.shape[1])
     return rows if len(chosen) == len(rows) else rows[chosen]
 
 
@@ -255,4 +236,4 @@ def _middle(ordered: Tensor) -> Tensor:
 
 
 def _median(rows: Tensor) -> Tensor:
-    return _middle(_ordered(rows)) if len(rows) else torch.zeros(rows.shape[1])
+    return _middle(_ordered(rows))

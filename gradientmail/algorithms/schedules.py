@@ -113,6 +113,8 @@ class Steps(Constant, frozen=True, kw_only=True):
         return factor
 
 
+CONSTANT: Final = Constant()
+
 SCHEDULES: Final[Choices[Schedule]] = Choices(
     "outer_schedule",
     {

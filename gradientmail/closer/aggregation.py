@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -21,10 +21,17 @@ OUTER = "outer"
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """The payload files that the next version is made from; ``outer`` once there is one."""
+    """The payload files that the next version is made from; ``outer`` once there is one.
+
+    Attributes:
+        version: Which version they are.
+        outer_steps: Outer steps that led to it.
+    """
 
     params: Path
     outer: Path | None = None
+    version: int = 0
+    outer_steps: int = 0
 
 
 def aggregate(
@@ -51,20 +58,21 @@ def aggregate(
             for one in accepted
         ]
         files = {PARAMS: present.params, OUTER: present.outer}
-        state = _State(
-            {
-                section: PayloadReader(formats[role], stack.enter_context(FileSource(path)))
-                for role, path in files.items()
-                if path is not None
-                for section in formats[role].sections
-            }
-        )
+        readers = {
+            section: PayloadReader(formats[role], stack.enter_context(FileSource(path)))
+            for role, path in files.items()
+            if path is not None
+            for section in formats[role].sections
+        }
+        state = _State(readers, present.version, present.outer_steps)
         sink = _Sink()
         for role, payload_format in formats.items():
             file = stack.enter_context(FileTarget(target[role]))
             writer = PayloadWriter(payload_format, file)
             sink.writers.update(dict.fromkeys(payload_format.sections, writer))
-        counters = [one.counters for one in accepted]
+        counters = [
+            replace(one.counters, staleness=present.version - one.record.base) for one in accepted
+        ]
         return Aggregation(algorithm.aggregator, layout, counters, sources).run(state, sink)
 
 
@@ -89,6 +97,8 @@ class _Delta:
 @dataclass(frozen=True)
 class _State:
     readers: Mapping[str, PayloadReader]
+    version: int
+    outer_steps: int
 
     def read(self, section: str, start: int, stop: int) -> Tensor | None:
         reader = self.readers.get(section)

@@ -131,7 +131,11 @@ class FragmentCloser:
         began, nonce = self._desk.clock.now(), fresh_nonce(self._desk.rng)
         record = self._empty_record(nonce)
         try:
-            if collected.accepted:
+            missing = self._desk.run.algorithm.aggregator.shortfall(len(collected.accepted))
+            if collected.accepted and missing:  # they count in a later round
+                collected = dataclasses.replace(collected, accepted=())
+                record = replace(record, missing=missing)
+            elif collected.accepted:
                 outcome, refs = await self._aggregate(collected.accepted, nonce)
                 record = _filled(record, collected.accepted, outcome, refs)
         except PayloadError as exc:
@@ -162,6 +166,7 @@ class FragmentCloser:
             parent=present.digest,
             params=present.params,
             outer=present.outer,
+            outer_steps=present.outer_steps,
             empty=True,
             applied=present.applied,
             closer=self._desk.name,
@@ -182,6 +187,8 @@ class FragmentCloser:
         files = Files(
             params=await desk.spool.payload(present.params),
             outer=await desk.spool.payload(present.outer) if present.outer else None,
+            version=present.number,
+            outer_steps=present.outer_steps,
         )
         paths = {role: desk.spool.path(key) for role, key in target.items()}
         outcome = await desk.offload(
@@ -258,18 +265,17 @@ def _filled(
         outer=refs.get(OUTER),
         update=refs.get(UPDATE),
         participants=tuple(
-            _participant(one, weight, norm, clip)
-            for one, weight, norm, clip in zip(
-                accepted, outcome.weights, outcome.norms, outcome.clips, strict=True
-            )
+            _participant(one, outcome, index) for index, one in enumerate(accepted)
         ),
         cosine=outcome.cosine,
         norm=outcome.norm,
+        outer_steps=record.outer_steps + 1,
+        outer_scale=outcome.scale,
         applied=applied,
     )
 
 
-def _participant(one: Accepted, weight: float, norm: float, clip: float) -> Participant:
+def _participant(one: Accepted, outcome: Outcome, index: int) -> Participant:
     return Participant(
         learner=one.record.learner,
         incarnation=one.record.incarnation,
@@ -277,11 +283,15 @@ def _participant(one: Accepted, weight: float, norm: float, clip: float) -> Part
         base=one.record.base,
         steps=one.record.steps,
         tokens=one.record.tokens,
-        weight=weight,
-        norm=norm,
-        clip=clip,
+        weight=outcome.weights[index],
+        norm=outcome.norms[index],
+        clip=outcome.clips[index],
         key=one.key,
         digest=one.digest,
+        step_s=one.record.step_s,
+        divergence=outcome.sights[index].divergence,
+        cosine=outcome.sights[index].cosine,
+        suppressed=outcome.suppressed[index],
     )
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gradientmail.algorithms.merge import WEIGHTS, clip_factors
+from gradientmail.algorithms.merge import clip_factors
+from gradientmail.algorithms.weights import Work
 from gradientmail.records import keys
 from gradientmail.records.commit import Participant, RoundRecord
 from gradientmail.records.keys import MailKey
@@ -56,10 +57,14 @@ class Chain:
             yield "it is empty, but its payloads are not those of the version before"
         if record.participants or record.norm or record.cosine is not None:
             yield "it is empty, but has participants"
+        if record.outer_steps != self.newest.outer_steps:
+            yield "it is empty, but counts an outer step"
 
     def _filled(self, record: RoundRecord) -> Iterator[str]:
         if not record.participants:
             yield "it has no participants, but is not empty"
+        if record.outer_steps != self.newest.outer_steps + 1:
+            yield f"it counts {record.outer_steps} outer steps after {self.newest.outer_steps}"
         payloads = {"params": record.params, "outer": record.outer, "update": record.update}
         held = {role: ref for role, ref in payloads.items() if ref is not None}
         if held.keys() != self.roles:
@@ -86,7 +91,9 @@ class Chain:
             yield f"{who} lies under another's key: {used.key}"
         if not 0 <= self.newest.number - used.base <= settings.max_staleness:
             yield f"{who} against version {used.base} is too old or too new"
-        weight = WEIGHTS[settings.weights](used.tokens, used.steps)
+        staleness = self.newest.number - used.base
+        work = Work(tokens=used.tokens, steps=used.steps, staleness=staleness)
+        weight = self.run.algorithm.aggregator.weights.weigh(work)
         if used.weight != weight:
             yield f"{who} weighs {used.weight}, by {settings.weights} it would be {weight}"
 

@@ -297,6 +297,8 @@ class FragmentVerifier:
         files = Files(
             params=self._spool.path(before.params.key),
             outer=self._spool.path(before.outer.key) if before.outer else None,
+            version=before.number,
+            outer_steps=before.outer_steps,
         )
         target = {role: self._spool.path(f"derived/{role}") for role in self._roles}
         key = keys.commit(self._fragment, record.version)
@@ -330,8 +332,22 @@ def _differences(record: RoundRecord, outcome: Outcome, target: Mapping[str, Pat
         for role, path in target.items()
         if (ref := said[role]) is None or file_digest(path) != ref.digest
     ]
-    each = [(used.weight, used.norm, used.clip) for used in record.participants]
-    found = list(zip(outcome.weights, outcome.norms, outcome.clips, strict=True))
-    if (each, record.cosine, record.norm) != (found, outcome.cosine, outcome.norm):
-        wrong.append("its weights, norms or cosine are not what its inputs give")
+    each = [
+        (used.weight, used.norm, used.clip, used.divergence, used.cosine, used.suppressed)
+        for used in record.participants
+    ]
+    found = [
+        (weight, norm, clip, sight.divergence, sight.cosine, suppressed)
+        for weight, norm, clip, sight, suppressed in zip(
+            outcome.weights,
+            outcome.norms,
+            outcome.clips,
+            outcome.sights,
+            outcome.suppressed,
+            strict=True,
+        )
+    ]
+    sums = (record.cosine, record.norm, record.outer_scale)
+    if (each, sums) != (found, (outcome.cosine, outcome.norm, outcome.scale)):
+        wrong.append("its weights, norms or cosines are not what its inputs give")
     return wrong

@@ -3,11 +3,21 @@
 import msgspec
 
 from gradientmail.records.estimates import Estimates
-from gradientmail.records.fields import Count, Digest, Key, Magnitude, Name, Nonce, Positive, Text
+from gradientmail.records.fields import (
+    Count,
+    Digest,
+    Key,
+    Magnitude,
+    Name,
+    Nonce,
+    Positive,
+    Seconds,
+    Text,
+)
 from gradientmail.records.manifest import PayloadRef
 
 
-class Participant(msgspec.Struct, frozen=True, kw_only=True):
+class Participant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One contribution that this version holds.
 
     Attributes:
@@ -17,6 +27,10 @@ class Participant(msgspec.Struct, frozen=True, kw_only=True):
         clip: Factor it was scaled by before merging; 1.0 when its norm was not exceptional.
         key: Where its bytes were posted.
         digest: Of the whole object under ``key``.
+        step_s: Mean seconds of one of its inner steps.
+        divergence: Distance of its parameters from the new version, over the length of that.
+        cosine: Of its pseudo-gradient and the merged one; None where either is zero.
+        suppressed: The guard left it out: it weighs nothing here, and does not count again.
     """
 
     learner: Name
@@ -30,6 +44,10 @@ class Participant(msgspec.Struct, frozen=True, kw_only=True):
     clip: Magnitude
     key: Key
     digest: Digest
+    step_s: Seconds = 0.0
+    divergence: Magnitude | None = None
+    cosine: float | None = None
+    suppressed: bool = False
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +71,9 @@ class RoundRecord(
         empty: Nothing was accepted: same payloads as the parent.
         cosine: Mean pairwise cosine of the pseudo-gradients; None below two.
         norm: L2 norm of the merged pseudo-gradient.
+        outer_steps: Outer steps this fragment has taken up to here: empty rounds take none.
+        outer_scale: What schedule and guard multiplied the outer learning rate with.
+        missing: Why contributions that were accepted are not in it; they count later.
         applied: Highest base used of each learner, over the whole chain.
         closed_at: POSIX seconds on the closer's clock, for people.
     """
@@ -69,6 +90,9 @@ class RoundRecord(
     rejected: tuple[Rejection, ...] = ()
     cosine: float | None = None
     norm: Magnitude = 0.0
+    outer_steps: Count = 0
+    outer_scale: Magnitude = 1.0
+    missing: Text | None = None
     applied: dict[Name, Count] = {}
     estimates: Estimates = Estimates()
     closer: Name

@@ -75,14 +75,22 @@ class _Derivation:
 
     def check(self, before: Record, record: Record) -> list[str]:
         """Return in what ``record``, the version after ``before``, is not what it should be."""
-        contributions = [self._contribution(one["key"]) for one in record["participants"]]
+        contributions = [
+            self._contribution(one["key"], staleness=record["version"] - 1 - one["base"])
+            for one in record["participants"]
+        ]
         sections = {
             section: decoded(self._ever[before[role]["key"]], payload_format, section=section)
             for role, payload_format in self._formats.items()
             if role != UPDATE and before.get(role) is not None
             for section in payload_format.sections
         }
-        state = FragmentState(layout=self._layout, version=0, sections=sections)
+        state = FragmentState(
+            layout=self._layout,
+            version=record["version"] - 1,
+            outer_steps=record["outer_steps"] - 1,
+            sections=sections,
+        )
         sink = _Sink(self._formats)
         closing = Aggregation(
             self._algorithm.aggregator,
@@ -98,7 +106,7 @@ class _Derivation:
         ]
         return wrong if _sums(outcome) == _claims(record) else [*wrong, "its sums are wrong"]
 
-    def _contribution(self, key: str) -> Contribution:
+    def _contribution(self, key: str, *, staleness: int) -> Contribution:
         payload_format = self._algorithm.delta_format(self._layout.numel)
         data = self._ever[key]
         delta = decoded(data, payload_format, section=DELTA)
@@ -111,7 +119,9 @@ class _Derivation:
             None if claim is None else norm
             for claim, norm in zip(letter["norms"], sums.norms(), strict=True)
         ]
-        counters = Counters(steps=letter["steps"], tokens=letter["tokens"], norms=norms)
+        counters = Counters(
+            steps=letter["steps"], tokens=letter["tokens"], norms=norms, staleness=staleness
+        )
         return Contribution(counters=counters, delta=delta)
 
 

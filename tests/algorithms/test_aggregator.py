@@ -10,6 +10,7 @@ import torch
 
 from gradientmail.algorithms.aggregator import PARAMS, Aggregator, Outcome
 from gradientmail.algorithms.merge import Merge, RadialDirectionalMean, WeightedMean
+from gradientmail.algorithms.weights import Tokens, TokensSquaredPerStep, Uniform
 from gradientmail.codecs.blocks import decode_chunk, encode_chunk
 from gradientmail.codecs.layout import FragmentLayout, layout
 from gradientmail.codecs.precision import Precision
@@ -99,14 +100,14 @@ def test_half_precision_is_summed_in_float32(
 
 def test_tokens_weigh() -> None:
     assert merged(MEAN, [3.0, 0.0], [0.0, 3.0], tokens=[2, 1]) == close(2.0, 1.0)
-    squared = replace(MEAN, weights="tokens2-per-step")
+    squared = replace(MEAN, weights=TokensSquaredPerStep())
     assert merged(squared, [5.0, 0.0], [0.0, 5.0], tokens=[2, 1]) == close(4.0, 1.0)
-    uniform = replace(MEAN, weights="uniform")
+    uniform = replace(MEAN, weights=Uniform())
     assert merged(uniform, [3.0, 0.0], [0.0, 3.0], tokens=[2, 1]) == close(1.5, 1.5)
 
 
 def test_weights_are_reported_before_normalization() -> None:
-    rule = replace(MEAN, weights="tokens2-per-step")
+    rule = replace(MEAN, weights=TokensSquaredPerStep())
     posted = [
         contribution(W, {"w": [1.0, 0.0]}, tokens=100, steps=10),
         contribution(W, {"w": [1.0, 0.0]}, tokens=30, steps=9),
@@ -122,7 +123,7 @@ PAIR = layout([("a", 1), ("b", 1)])
 
 @pytest.mark.parametrize("merge", [WeightedMean(), RadialDirectionalMean()])
 def test_a_tensor_absent_from_every_contribution_keeps_value_and_momentum(merge: Merge) -> None:
-    rule = Aggregator(merge=merge, weights="tokens", outer=DILOCO)
+    rule = Aggregator(merge=merge, weights=Tokens(), outer=DILOCO)
     state = state_of(PAIR, params={"a": [1.0], "b": [1.0]}, momentum={"a": [0.5], "b": [0.5]})
     posted = [contribution(PAIR, {"a": [0.0], "b": None})] * 2
     sections = rule.close_round(state, posted).state.sections
@@ -155,7 +156,7 @@ NORMED = layout([("w", 2)], [("running_mean", 2), ("running_var", 2)])
 
 @pytest.mark.parametrize("merge", [WeightedMean(), RadialDirectionalMean()])
 def test_buffers_become_the_plain_mean_of_the_learners_whatever_the_rule(merge: Merge) -> None:
-    rule = Aggregator(merge=merge, weights="tokens", outer=DILOCO)
+    rule = Aggregator(merge=merge, weights=Tokens(), outer=DILOCO)
     anchor = {"w": [1.0, 1.0], "running_mean": [0.0, 0.0], "running_var": [1.0, 1.0]}
     theirs = [
         {"w": [0.5, 1.0], "running_mean": [4.0, 1.0], "running_var": [11.0, 0.25]},

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from gradientmail.algorithms.aggregator import PARAMS, Aggregator, FragmentState
-from gradientmail.algorithms.combining import Decoded, Merger, RangeMerge, Whole
-from gradientmail.algorithms.merge import Norms, WeightedMean
+from gradientmail.algorithms.combining import Decoded, Whole
+from gradientmail.algorithms.merge import Merger, Norms, RangeMerge, WeightedMean
 from gradientmail.algorithms.reduce import ProductSums
+from gradientmail.algorithms.weights import Uniform
 from gradientmail.codecs.layout import CHUNK, TILE, layout
 from tests.rounds.small import DILOCO, MEAN, contribution, posted
 
@@ -22,6 +23,7 @@ class Largest:
     """Takes the largest of all, and notes what it was asked."""
 
     products: list[list[float]] | None = None
+    least: int = 1
 
     def merger(
         self,
@@ -81,7 +83,7 @@ def test_many_contributions_make_ranges_shorter_and_leave_the_bits_alone() -> No
     few = [posted(big, torch.randn(big.numel, generator=generator)) for _ in range(3)]
     state = FragmentState(layout=big, version=0, sections={PARAMS: torch.zeros(big.numel)})
     rule = Largest()
-    aggregator = Aggregator(merge=rule, weights="uniform", outer=DILOCO)
+    aggregator = Aggregator(merge=rule, weights=Uniform(), outer=DILOCO)
     once = aggregator.close_round(state, few)
     calls = len(rule.asked)
     many = aggregator.close_round(state, few * 4)

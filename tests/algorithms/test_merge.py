@@ -1,4 +1,4 @@
-"""Weights and merge rules as coefficients; the vectors here are small and in float64."""
+"""Linear merging rules as coefficients; the vectors here are small and in float64."""
 
 import math
 from collections.abc import Sequence
@@ -10,18 +10,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gradientmail.algorithms.merge import (
-    MERGES,
     NEGLIGIBLE,
-    WEIGHTS,
     Coefficients,
     Merge,
+    NormClippedMean,
     RadialDirectionalMean,
     WeightedMean,
-    by_tokens,
     clip_factors,
     reciprocal,
-    tokens2_per_step,
-    uniform,
 )
 
 RULES = pytest.mark.parametrize("rule", [WeightedMean(), RadialDirectionalMean()])
@@ -71,21 +67,6 @@ def merged(rule: Merge, *vectors: Sequence[float], weights: Sequence[float] = ()
 
 def close(*values: float) -> object:
     return pytest.approx(list(values), abs=1e-9)
-
-
-# -- weights --------------------------------------------------------------------------------
-
-
-def test_weights_are_the_papers() -> None:
-    assert tokens2_per_step(tokens=100, steps=10) == 1000
-    assert by_tokens(tokens=100, steps=10) == 100
-    assert uniform(tokens=100, steps=10) == 1
-    assert set(WEIGHTS) == {"tokens2-per-step", "tokens", "uniform"}
-
-
-def test_the_largest_counters_still_have_a_finite_weight() -> None:
-    largest = 2**53 - 1
-    assert max(weigh(largest, 1) for weigh in WEIGHTS.values()) < 1e38
 
 
 # -- the mean -------------------------------------------------------------------------------
@@ -221,8 +202,22 @@ def test_no_norm_however_small_makes_a_coefficient_that_float32_cannot_hold(
     assert all(abs(value) < torch.finfo(torch.float32).max for row in rows for value in row)
 
 
-def test_every_rule_has_a_name() -> None:
-    assert set(MERGES.values()) == {WeightedMean(), RadialDirectionalMean()}
+# -- norms cut to the median ----------------------------------------------------------------
+
+
+def test_none_is_longer_than_the_median() -> None:
+    rule = NormClippedMean()
+    assert merged(rule, [3.0, 4.0], [0.0, 5.0], [600.0, 800.0]) == close(2.0, (4 + 5 + 4) / 3)
+    assert merged(NormClippedMean(ratio=2.0), [5.0], [5.0], [800.0]) == close(20 / 3)
+
+
+def test_a_bound_of_its_own_cuts_everyone() -> None:
+    assert merged(NormClippedMean(most=1.0), [5.0], [-8.0], [9.0]) == close(1 / 3)
+
+
+def test_what_weighs_nothing_does_not_move_the_median() -> None:
+    found = merged(NormClippedMean(), [1.0], [1.0], [9.0], [9.0], weights=[1.0, 1.0, 0.0, 0.0])
+    assert found == close(1.0)
 
 
 # -- clipping -------------------------------------------------------------------------------

@@ -176,13 +176,14 @@ class _Fragment:
         form = self.algorithm.delta_format(self.layout.numel)
         deltas = [decoded(body, form, section="delta") for body in bodies]
         counters = [
-            _counters(_contribution(body), self._norms(delta))
+            _counters(_contribution(body), self._norms(delta), record["version"] - 1)
             for body, delta in zip(bodies, deltas, strict=True)
         ]
         sink = _Sink({role: made for role in ROLES if (made := self._format(role))})
         sources = [_Vectors({"delta": delta}) for delta in deltas]
         closing = Aggregation(self.algorithm.aggregator, self.layout, counters, sources)
-        outcome = closing.run(_Vectors(self._state(before)), sink)
+        steps = before.get("outer_steps", 0)
+        outcome = closing.run(_Vectors(self._state(before), before["version"], steps), sink)
         for role, target in sink.targets.items():
             assert digest_of(bytes(target.data)) == record[role]["digest"], role
         assert [p["weight"] for p in used] == list(outcome.weights)
@@ -219,8 +220,10 @@ class _Fragment:
 class _Vectors:
     """Sections by range; a contribution is one section."""
 
-    def __init__(self, sections: Mapping[str, Tensor]) -> None:
-        self._sections = sections
+    def __init__(
+        self, sections: Mapping[str, Tensor], version: int = 0, outer_steps: int = 0
+    ) -> None:
+        self._sections, self.version, self.outer_steps = sections, version, outer_steps
 
     def read(self, *at: Any) -> Any:
         *section, start, stop = at
@@ -256,10 +259,11 @@ def _contribution(data: bytes) -> Record:
     return record
 
 
-def _counters(header: Record, norms: list[float]) -> Counters:
+def _counters(header: Record, norms: list[float], onto: int) -> Counters:
     absent = [claim is None for claim in header["norms"]]
     return Counters(
         steps=header["steps"],
         tokens=header["tokens"],
+        staleness=onto - header["base"],
         norms=[None if gone else norm for gone, norm in zip(absent, norms, strict=True)],
     )

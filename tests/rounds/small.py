@@ -10,6 +10,7 @@ from gradientmail.algorithms.aggregator import Aggregator, Contribution, Counter
 from gradientmail.algorithms.merge import RadialDirectionalMean, WeightedMean
 from gradientmail.algorithms.outer import Nesterov, Sgd
 from gradientmail.algorithms.reduce import SquareSums
+from gradientmail.algorithms.weights import Tokens
 from gradientmail.codecs.blocks import decode_chunk, encode_chunk
 from gradientmail.codecs.layout import FragmentLayout, chunks
 from gradientmail.codecs.precision import Precision
@@ -17,7 +18,7 @@ from gradientmail.codecs.precision import Precision
 MOMENTUM = "momentum"
 PLAIN = Sgd(lr=1.0)
 DILOCO = Nesterov(lr=0.7, momentum=0.9)
-MEAN = Aggregator(merge=WeightedMean(), weights="tokens", outer=PLAIN)
+MEAN = Aggregator(merge=WeightedMean(), weights=Tokens(), outer=PLAIN)
 RADIAL = replace(MEAN, merge=RadialDirectionalMean())
 
 Values = Mapping[str, Sequence[float] | None]

@@ -14,6 +14,7 @@ from gradientmail.algorithms.aggregator import (
     FragmentState,
 )
 from gradientmail.algorithms.merge import WeightedMean
+from gradientmail.algorithms.weights import Uniform
 from gradientmail.codecs.layout import TILE, layout
 from gradientmail.codecs.precision import Precision
 from tests.rounds.small import DILOCO, MEAN, MOMENTUM, Recorded, contribution, posted, state_of
@@ -29,7 +30,7 @@ def test_published_parameters_are_the_old_ones_plus_the_update_bit_for_bit(
 ) -> None:
     """And the master keeps what the update's rounding leaves, so it never adds up."""
     fragment = layout([("w", TILE)], [("running_mean", 10)])
-    rule = Aggregator(merge=WeightedMean(), weights="uniform", outer=DILOCO)
+    rule = Aggregator(merge=WeightedMean(), weights=Uniform(), outer=DILOCO)
     generator = torch.Generator().manual_seed(seed)
     precisions = dict.fromkeys([PARAMS, MASTER, MOMENTUM], Precision.F32) | {UPDATE: precision}
     learner = torch.randn(fragment.numel, generator=generator)

@@ -13,6 +13,7 @@ from gradientmail.algorithms.aggregator import (
     FragmentState,
 )
 from gradientmail.algorithms.merge import Merge, RadialDirectionalMean, WeightedMean
+from gradientmail.algorithms.weights import Tokens
 from gradientmail.codecs.layout import CHUNK, TILE, layout
 from gradientmail.codecs.precision import Precision
 from tests.rounds.small import (
@@ -48,7 +49,7 @@ def random_contributions(seed: int) -> list[Contribution]:
 
 @pytest.mark.parametrize("merge", [WeightedMean(), RadialDirectionalMean()])
 def test_streaming_to_a_sink_gives_the_bits_of_closing_in_memory(merge: Merge) -> None:
-    rule = Aggregator(merge=merge, weights="tokens", outer=DILOCO, clip_ratio=2.0)
+    rule = Aggregator(merge=merge, weights=Tokens(), outer=DILOCO, clip_ratio=2.0)
     contributions = random_contributions(seed=0)
     state = FragmentState(layout=BIG, version=0, sections={PARAMS: contributions[0].delta * 2})
     memory = rule.close_round(state, contributions)
@@ -63,7 +64,7 @@ def test_streaming_to_a_sink_gives_the_bits_of_closing_in_memory(merge: Merge) -
 @pytest.mark.parametrize("merge", [WeightedMean(), RadialDirectionalMean()])
 def test_the_result_is_that_of_float64_without_chunks(merge: Merge) -> None:
     contributions = random_contributions(seed=1)
-    rule = Aggregator(merge=merge, weights="tokens", outer=PLAIN)
+    rule = Aggregator(merge=merge, weights=Tokens(), outer=PLAIN)
     state = FragmentState(layout=BIG, version=0, sections={PARAMS: torch.zeros(BIG.numel)})
     found = -rule.close_round(state, contributions).state.sections[PARAMS]
     for slot in BIG.slots:
@@ -85,7 +86,7 @@ def test_the_result_is_that_of_float64_without_chunks(merge: Merge) -> None:
 
 
 def test_equal_arguments_give_equal_bits_and_are_left_as_they_were() -> None:
-    rule = Aggregator(merge=RadialDirectionalMean(), weights="tokens", outer=DILOCO)
+    rule = Aggregator(merge=RadialDirectionalMean(), weights=Tokens(), outer=DILOCO)
     contributions = random_contributions(seed=2)
     state = FragmentState(layout=BIG, version=0, sections={PARAMS: contributions[2].delta.clone()})
     before = [one.delta.clone() for one in contributions]
@@ -101,7 +102,7 @@ def test_the_length_of_a_chunk_leaves_no_trace(
     merge: Merge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So it can be tuned, and ``verify`` still finds the same bits."""
-    rule = Aggregator(merge=merge, weights="tokens", outer=DILOCO, clip_ratio=1.0)
+    rule = Aggregator(merge=merge, weights=Tokens(), outer=DILOCO, clip_ratio=1.0)
     contributions = random_contributions(seed=3)
     state = FragmentState(layout=BIG, version=0, sections={PARAMS: torch.zeros(BIG.numel)})
     usual = rule.close_round(state, contributions)

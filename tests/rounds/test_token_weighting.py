@@ -12,6 +12,7 @@ from torch.nn.utils import vector_to_parameters
 from gradientmail.algorithms.aggregator import PARAMS, Aggregator, Contribution, FragmentState
 from gradientmail.algorithms.merge import WeightedMean
 from gradientmail.algorithms.outer import OuterOptimizer
+from gradientmail.algorithms.weights import Tokens
 from gradientmail.codecs.layout import FragmentLayout, layout
 from tests.rounds.small import DILOCO, PLAIN, posted
 
@@ -68,7 +69,7 @@ def trained(anchor: Tensor, rows: list[list[float]], targets: list[float]) -> Co
     ],
 )
 def test_each_round_ends_at_the_given_weights(outer: OuterOptimizer, rounds: list[Round]) -> None:
-    rule = Aggregator(merge=WeightedMean(), weights="tokens", outer=outer)
+    rule = Aggregator(merge=WeightedMean(), weights=Tokens(), outer=outer)
     model = nn.Linear(2, 1)
     vector_to_parameters(torch.tensor([0.5, -0.25, 0.25]), model.parameters())
     state = FragmentState(layout=MODEL, version=0, sections={PARAMS: packed(model)})

@@ -18,6 +18,7 @@ from gradientmail.algorithms.aggregator import PARAMS, Aggregator, FragmentState
 from gradientmail.algorithms.alignment import Alignment, Blend, Overwrite
 from gradientmail.algorithms.merge import WeightedMean
 from gradientmail.algorithms.outer import Sgd
+from gradientmail.algorithms.weights import Tokens
 from gradientmail.codecs.layout import layout
 from gradientmail.protocol.publishing import Hold, Publish, Publishing, Train
 from gradientmail.protocol.schedule import RoundSchedule
@@ -26,7 +27,7 @@ from tests.rounds.small import posted
 CASES = json.loads((Path(__file__).parent / "torchft_diloco.json").read_text())["cases"]
 
 WEIGHT = layout([("weight", 1)])
-RULE = Aggregator(merge=WeightedMean(), weights="tokens", outer=Sgd(lr=2.0))
+RULE = Aggregator(merge=WeightedMean(), weights=Tokens(), outer=Sgd(lr=2.0))
 FRAGMENTS, SYNC_EVERY, STEPS = 2, 6, 15
 INNER_LR, GRADIENT = 1.0, 2.0
 

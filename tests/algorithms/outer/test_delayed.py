@@ -50,7 +50,5 @@ def test_every_arrival_is_the_algorithms() -> None:
 
 
 def test_more_than_the_whole_momentum_cannot_be_spent_early() -> None:
-    with pytest.raises(
-        SettingsError, match=r"early = 0.5 with arrivals = 4: set early"
-    ):
+    with pytest.raises(SettingsError, match=r"early = 0.5 with arrivals = 4: set early"):
         OUTERS.make("delayed-nesterov", {"early": 0.5, "arrivals": 4})
