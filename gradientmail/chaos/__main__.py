@@ -17,13 +17,16 @@ from gradientmail.chaos.report import as_json, rendered
 from gradientmail.chaos.scenarios import SCENARIOS
 from gradientmail.clock import Clock, SystemClock
 
+WIDTH = 110
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run as asked; the exit status is 1 when something was wrong."""
     args = _parser().parse_args(arguments)
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    console, notes = Console(highlight=False), Console(stderr=True, highlight=False)
+    console = Console(highlight=False, width=WIDTH)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
     clock = SystemClock()
     with tempfile.TemporaryDirectory(
         prefix="gradientmail-chaos-", ignore_cleanup_errors=True

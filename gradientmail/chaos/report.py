@@ -72,13 +72,14 @@ def as_json(results: Results, rounds: int) -> dict[str, Any]:
 def rendered(results: Results, rounds: int) -> RenderableType:
     """Return a table, a line a scenario, and the command to repeat whatever was wrong."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("scenario")
+    table.add_column("scenario", no_wrap=True)
+    table.add_column("store", no_wrap=True)
     for column in COLUMNS:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     stores = dict.fromkeys((v.scenario, store) for store, v in results.played)
     for scenario, store in stores:
         runs = [v for s, v in results.played if (v.scenario, s) == (scenario, store)]
-        table.add_row(f"{scenario} ({store})", *_row(results, store, runs))
+        table.add_row(scenario, store, *_row(results, store, runs))
     skipped = [Text(f"skipped {name}: {why}", "yellow") for name, why in results.skipped.items()]
     wrong = [
         Text(f"wrong: {line}\n    again: {replay(verdict, store, rounds)}", "red")
