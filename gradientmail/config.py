@@ -37,6 +37,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         algorithm: Preset the other settings default from: diloco, streaming-diloco,
             decoupled-diloco (where none is named) or local-sgd.
+        exchange: Through whom learners exchange: a closer, their neighbours (gossip), or nobody.
         sync_every: H, inner steps between two rounds of the same fragment; never divided.
         fragments: P, parts of the model synchronized in turn; at most H.
         in_flight: Rounds a learner keeps outstanding; at most P.
@@ -78,6 +79,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         clip_ratio: A norm above this many times the round's median is scaled down to it; none
             scales nothing.
         flush_on_close: A leaving learner posts its unfinished steps as final.
+        proximal: FedProx's mu: adds mu (theta - anchor) to the gradients of each inner step.
         stop_after_rounds: The run ends after this many rounds; none when asked to.
         poll_s: Seconds between two looks at the store.
         lease_s: How long a silent closer keeps the lease.
@@ -89,6 +91,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     algorithm: str = "diloco"
+    exchange: Literal["closer", "gossip", "none"] = "closer"
     sync_every: AtLeastOne = 500
     fragments: Annotated[int, msgspec.Meta(ge=1, le=9999)] = 1
     in_flight: AtLeastOne = 1
@@ -120,6 +123,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     guard_settings: Table = {}
     clip_ratio: Annotated[float, msgspec.Meta(ge=1.0, le=1e6)] | None = 10.0
     flush_on_close: bool = False
+    proximal: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
     stop_after_rounds: AtLeastOne | None = None
     poll_s: PositiveSeconds = 1.0
     lease_s: PositiveSeconds = 30.0
