@@ -12,6 +12,22 @@ from gradientmail.errors import SettingsError
 DEFAULT: Final = "decoupled-diloco"
 """What suits scattered machines: no one waits for anyone."""
 
+_AVERAGED: Final[Mapping[str, Any]] = {
+    "fragments": 1,
+    "in_flight": 1,
+    "overlap_steps": 0,
+    "merge": "weighted-mean",
+    "weights": "tokens",
+    "outer": "sgd",
+    "outer_lr": 1.0,
+    "alignment": "overwrite",
+    "uplink": "F32",
+    "grace_s": None,
+}
+"""Parameters averaged by tokens while everyone waits."""
+
+_ADAPTIVE: Final[Mapping[str, Any]] = {"sync_every": 100, "outer_lr": 0.1}
+
 PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
     # DiLoCo (arXiv 2311.08105): H = 500, Nesterov (.7, .9) on the mean; all wait for all.
     "diloco": {
@@ -78,6 +94,26 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "uplink": "F32",
         "grace_s": None,
     },
+    # Data parallel: after each step everyone's parameters are averaged by tokens, which is
+    # averaging gradients where the inner optimizer is SGD. Every live learner is waited for.
+    "all-reduce": {**_AVERAGED, "sync_every": 1, "clip_ratio": None},
+    # Everyone for itself: what the run holds is where its learners begin.
+    "local": {"exchange": "none", "overlap_steps": None},
+    # FedAvg (arXiv 1602.05629): samples weigh, where a step's tokens are its samples.
+    "fedavg": {**_AVERAGED, "sync_every": 100},
+    # FedProx (arXiv 1812.06127).
+    "fedprox": {**_AVERAGED, "sync_every": 100, "proximal": 0.01},
+    # FedAvgM (arXiv 1909.06335): momentum .9 on the server.
+    "fedavgm": {
+        **_AVERAGED,
+        "sync_every": 100,
+        "outer": "heavy-ball",
+        "outer_settings": {"momentum": 0.9},
+    },
+    # Adaptive federated optimization (arXiv 2003.00295): beta1 .9, beta2 .99, tau 1e-3.
+    "fedadagrad": {**_AVERAGED, **_ADAPTIVE, "outer": "adagrad"},
+    "fedadam": {**_AVERAGED, **_ADAPTIVE, "outer": "adam"},
+    "fedyogi": {**_AVERAGED, **_ADAPTIVE, "outer": "yogi"},
 }
 
 
