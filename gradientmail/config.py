@@ -37,7 +37,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         algorithm: Preset the other settings default from: diloco, streaming-diloco,
             decoupled-diloco (where none is named) or local-sgd.
-        exchange: Through whom learners exchange: a closer, their neighbours (gossip), or nobody.
+        exchange: Through whom learners exchange: a closer, neighbours (gossip), or nobody.
         sync_every: H, inner steps between two rounds of the same fragment; never divided.
         fragments: P, parts of the model synchronized in turn; at most H.
         in_flight: Rounds a learner keeps outstanding; at most P.
@@ -91,7 +91,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     algorithm: str = "diloco"
-    exchange: Literal["closer", "gossip", "none"] = "closer"
+    exchange: Literal["closer", "gossip", "nobody"] = "closer"
     sync_every: AtLeastOne = 500
     fragments: Annotated[int, msgspec.Meta(ge=1, le=9999)] = 1
     in_flight: AtLeastOne = 1
