@@ -98,7 +98,7 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
     # averaging gradients where the inner optimizer is SGD. Every live learner is waited for.
     "all-reduce": {**_AVERAGED, "sync_every": 1, "clip_ratio": None},
     # Everyone for itself: what the run holds is where its learners begin.
-    "local": {"exchange": "none", "overlap_steps": None},
+    "local": {"exchange": "nobody", "overlap_steps": None},
     # FedAvg (arXiv 1602.05629): samples weigh, where a step's tokens are its samples.
     "fedavg": {**_AVERAGED, "sync_every": 100},
     # FedProx (arXiv 1812.06127).
