@@ -10,7 +10,7 @@ object under several names) travel once, under the first name in model order.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -268,6 +268,11 @@ class FragmentTensors:
         """Write ``flat`` back in place, each value rounded to its tensor's dtype."""
         for part, tensor in self._parts:
             tensor.copy_(flat[part].view(tensor.shape))
+
+    def beside(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each live tensor, and its values in ``flat`` as a view of its shape."""
+        for part, tensor in self._parts:
+            yield tensor, flat[part].view(tensor.shape)
 
     def rounded(self, flat: Tensor) -> Tensor:
         """Return what ``gather`` would after ``scatter(flat)``, without touching the model.
