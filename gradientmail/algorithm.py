@@ -57,6 +57,11 @@ class Algorithm:
         return self.settings.mixing
 
     @property
+    def alone(self) -> bool:
+        """Whether learners exchange with nobody."""
+        return self.settings.exchange == "nobody"
+
+    @property
     def flush_on_close(self) -> bool:
         """Whether a leaving learner posts its unfinished steps."""
         return self.settings.flush_on_close
