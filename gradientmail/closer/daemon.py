@@ -21,6 +21,7 @@ from gradientmail.closer.lease import Lease, SteppedDown
 from gradientmail.closer.spool import Offload, Spool
 from gradientmail.closer.term import TermOfOffice
 from gradientmail.config import NodeSettings
+from gradientmail.errors import SettingsError
 from gradientmail.logs import get_logger
 from gradientmail.names import default_name, require_name
 from gradientmail.run import Run, open_run
@@ -96,6 +97,7 @@ class Closer:
 
     async def _serve(self, store: Store, *, until_done: bool) -> None:
         run = await open_run(store)
+        _require_closed(run)
         with tempfile.TemporaryDirectory(
             prefix="gradientmail-", dir=self._node.spool_dir, ignore_cleanup_errors=True
         ) as spool:
@@ -108,6 +110,14 @@ class Closer:
                 spool=Spool(Path(spool), store),
             )
             await service.run(until_done=until_done)
+
+
+def _require_closed(run: Run) -> None:
+    exchange = run.manifest.settings.exchange
+    if exchange != "closer":
+        raise SettingsError(
+            f"this run has exchange = {exchange!r}: its learners need no closer, start none"
+        )
 
 
 class Service:
