@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
 from gradientmail.config import NodeSettings
@@ -19,6 +20,7 @@ from gradientmail.learner.exchange import Exchange
 from gradientmail.learner.parameters import describe, differences
 from gradientmail.learner.posts import Arrival, Progress
 from gradientmail.learner.program import Positioned
+from gradientmail.learner.proximal import hook_proximal
 from gradientmail.learner.saving import Saved, loaded, restore_training
 from gradientmail.learner.state import State, StateDir
 from gradientmail.learner.training import Training
@@ -93,6 +95,7 @@ class Learner:
         self._loss_read_at = -LOSS_EVERY_S
         self._tree: dict[str, Any] | None = None
         self._background = Background(self._exchange_until_left)
+        self._proximal: RemovableHandle | None = None
         self._asked_to_stop = False
 
     # -- joining and leaving -----------------------------------------------------------------
@@ -115,6 +118,8 @@ class Learner:
             self._desk, self._model, self._exchange, discarded=self._heal_optimizer
         )
         self._start_training()
+        mu = self._run.manifest.settings.proximal
+        self._proximal = hook_proximal(self._saved.optimizer, self._training, mu)
         if self._state_dir is not None:
             self._state()  # what cannot be saved is better known now than at the first save
 
@@ -219,6 +224,9 @@ class Learner:
             exchange = Exchange(desk, news=background.notify)
             await exchange.join(await self._load(run))
             background.ready(desk, exchange)
+            if run.algorithm.alone:
+                await background.leaving.wait()
+                return
             await race(exchange.run(), background.leaving.wait())
             await exchange.leave()
         finally:
@@ -350,6 +358,8 @@ class Learner:
                 del optimizer.state[parameter]
 
     def _leave(self) -> None:
+        if self._proximal is not None:
+            self._proximal.remove()
         try:
             self._background.stop()
         finally:

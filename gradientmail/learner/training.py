@@ -154,6 +154,8 @@ class Training:
 
     def settle(self) -> Decision:
         """Align with what arrived, publish what is due; return ``Hold`` or ``Train``."""
+        if self._run.algorithm.alone:
+            return Train()
         arrivals, refusals = self._wire.take()
         for key, reason in refusals:
             self._take_back(key)
@@ -172,6 +174,8 @@ class Training:
 
     def flush(self) -> None:
         """Publish what every fragment has left, as this learner's last word on it."""
+        if self._run.algorithm.alone:
+            return
         for p, fragment in enumerate(self.fragments):
             open_here = any(one.base == fragment.version.number for one in fragment.posted)
             if not open_here and self.step > self.publishing.anchored_at[p]:
