@@ -34,7 +34,9 @@ class Mailbox:
             RunNotFoundError: there is none: the run was never created, or the URL is wrong.
             RecordError: the bytes are no manifest.
         """
-        data = await self._read(keys.MANIFEST)
+        data, again = await self._read(keys.MANIFEST), await self._read(keys.MANIFEST)
+        while data != again:  # damaged on its way, once: everything is built on what is read here
+            data, again = again, await self._read(keys.MANIFEST)
         if data is None:
             raise RunNotFoundError("no run here: `gradientmail init` creates one")
         return canonical.decode(Manifest, keys.MANIFEST, data), canonical.digest_of(data)
@@ -53,13 +55,15 @@ class Mailbox:
         """
         key = keys.commit(fragment, version)
         data = await self._read(key)
-        if data is None:
-            return None
-        record = canonical.decode(RoundRecord, key, data)
-        if (record.fragment, record.version) != (fragment, version):
-            held = f"version {record.version} of fragment {record.fragment}"
-            raise RecordError(key, f"holds {held} instead of its own")
-        return record, canonical.digest_of(data)
+        while data is not None:
+            try:
+                return _commit(data, key, fragment, version), canonical.digest_of(data)
+            except RecordError:
+                again = await self._read(key)
+                if again == data:
+                    raise
+                data = again  # it was damaged on its way
+        return None
 
     async def create_commit(self, record: RoundRecord) -> Created:
         """Close a round: the one commit point."""
@@ -174,3 +178,11 @@ class Mailbox:
             return canonical.decode(kind, key, data)
         except RecordError:
             return None
+
+
+def _commit(data: bytes, key: str, fragment: int, version: int) -> RoundRecord:
+    record = canonical.decode(RoundRecord, key, data)
+    if (record.fragment, record.version) != (fragment, version):
+        held = f"version {record.version} of fragment {record.fragment}"
+        raise RecordError(key, f"holds {held} instead of its own")
+    return record

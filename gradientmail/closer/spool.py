@@ -48,6 +48,17 @@ class Spool:
         path = self.path(ref.key)
         if path.exists():
             return path
+        part, fetched = await self._attempt(ref)
+        while (fetched.size_bytes, fetched.digest) != (ref.size_bytes, ref.digest):
+            part.unlink()
+            before = fetched
+            part, fetched = await self._attempt(ref)
+            if fetched == before:  # else it was damaged on its way
+                reason = "a committed payload differs from its record's digest"
+                raise RecordError(ref.key, reason)
+        return part.rename(path)
+
+    async def _attempt(self, ref: PayloadRef) -> tuple[Path, Fetched]:
         part = self._part(ref.key)
         try:
             fetched = await self._store.fetch(ref.key, part, limit_bytes=ref.size_bytes)
@@ -55,9 +66,7 @@ class Spool:
             raise RecordError(ref.key, f"a committed payload has grown: {exc}") from exc
         if fetched is None:
             raise RecordError(ref.key, "a committed payload is missing from the store")
-        if (fetched.size_bytes, fetched.digest) != (ref.size_bytes, ref.digest):
-            raise RecordError(ref.key, "a committed payload differs from its record's digest")
-        return part.rename(path)
+        return part, fetched
 
     def drop(self, *keys: str) -> None:
         """Forget objects."""
