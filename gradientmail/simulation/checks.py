@@ -7,7 +7,7 @@ Nothing of the protocol is imported: records are read as plain JSON, keys by pat
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -22,6 +22,8 @@ TERM = re.compile(r"terms/(\d{10})\.json")
 SWEPT = re.compile(r"swept/(\d{4})/(\d{10})\.json")
 PAYLOAD = re.compile(r"fragments/(\d{4})/(\d{10})/[0-9a-f]{32}\.\w+\.safetensors")
 LETTER = re.compile(r"mail/(\d{4})/(\d{10})/([^/]+)/([0-9a-f]{32})\.0000-of-0001\.safetensors")
+
+OPERATOR = "operator"
 
 Record = dict[str, Any]
 
@@ -87,7 +89,8 @@ def _check(history: History, change: Mutation) -> None:
     if ONCE.fullmatch(key) and history.ever.get(key, data) != data:
         wrong.append("a key that is created once was changed")
     if data is None:
-        _check_delete(history, key)
+        if change.process != OPERATOR:
+            _check_delete(history, key)
     elif key == "manifest.json":
         _take_manifest(history, data)
     elif match := COMMIT.fullmatch(key):
@@ -213,15 +216,23 @@ def check_presences(mutations: Iterable[Mutation]) -> list[str]:
     return wrong
 
 
-def check_counts(mutations: Iterable[Mutation], steps: dict[str, int]) -> list[str]:
-    """No step counts twice: no learner's steps in the commits exceed those it took."""
+def check_counts(
+    mutations: Iterable[Mutation], steps: Mapping[str, int], bad: Container[str] = ()
+) -> list[str]:
+    """No step counts twice: no learner's steps in the commits exceed those it took.
+
+    ``bad`` are the keys of hostile mail that must not be used; what else hostile learners post
+    counts as what it says.
+    """
     counted: defaultdict[tuple[str, int], int] = defaultdict(int)
+    wrong = []
     for change in mutations:
         if change.data is not None and (match := COMMIT.fullmatch(change.key)):
             for one in json.loads(change.data).get("participants", []):
                 counted[one["learner"], int(match[1])] += one["steps"]
-    return [
+                wrong += [f"{change.key} uses {one['key']}"] if one["key"] in bad else []
+    return wrong + [
         f"{count} steps of {name} are in fragment {p}, and it took {steps.get(name, 0)}"
         for (name, p), count in sorted(counted.items())
-        if count > steps.get(name, 0)
+        if count > steps.get(name, 0) and not name.startswith("eve-")
     ]

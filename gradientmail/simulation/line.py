@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from gradientmail.errors import StoreError, StoreFullError, StoreUnavailableError
 from gradientmail.simulation.bucket import NOW, Bucket
@@ -24,6 +24,9 @@ LATEST_S = 200.0
 STALEST_S = 30.0
 SLOWEST_S = 60.0
 REPEATED_S = 60.0
+
+SEEING = frozenset({"read", "fetch", "list"})
+"""Operations that change nothing."""
 
 
 class Event(NamedTuple):
@@ -72,8 +75,12 @@ class Line(Store):
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         """See ``Store.read``."""
-        data = await self._send("read", check_key(key), partial(self._bucket.read, key))
-        return None if data is None else data[start:end]
+
+        def see(as_of: float) -> bytes | None:
+            data = self._bucket.read(key, as_of)
+            return None if data is None else data[start:end]
+
+        return await self._send("read", check_key(key), see)
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
         """See ``Store.fetch``."""
@@ -103,11 +110,17 @@ class Line(Store):
         process, loop = self._process, asyncio.get_running_loop()
         answer = process.promise()
         self.operations += 1
-        killed = self.kill_at[1] if self.kill_at and self.kill_at[0] == self.operations else ""
+        killed = ""
+        if self.kill_at is not None and self.kill_at[0] == self.operations:
+            killed = self.kill_at[1]
         if killed == "before":
             process.kill()
             process.require_alive()
         fault = self._weather.draw(process.name, operation, process.now, self._rng)
+        self._enter(operation, key, fault or "")
+        if fault is None and not killed and operation in SEEING:
+            loop.call_later(self._way_s() + self._way_s(), self._see, answer, key, apply)
+            return cast("T", await answer)
         course = self._course(fault)
         results: list[T] = []
 
@@ -122,18 +135,29 @@ class Line(Store):
             error = course.error
             process.keep(answer, error(f"{operation} {key!r}: {fault}") if error else results[-1])
 
-        self._enter(operation, key, fault or "")
         for delay_s in course.applied_s:
             loop.call_later(delay_s, arrive)
         loop.call_later(course.answered_s, come_back)
         return cast("T", await answer)
 
+    def _see(
+        self, answer: asyncio.Future[Any], key: str, apply: Callable[[float], object]
+    ) -> None:
+        """Answer what changes nothing with what there is now: one instant in place of two."""
+        found = apply(NOW)
+        if found is None:
+            self._enter("absent", key, "")
+        self._process.keep(answer, found)
+
+    def _way_s(self) -> float:
+        return self._latency_s * (0.5 + 1.5 * self._rng.random())
+
     def _course(self, fault: Fault | None) -> "_Course":
         rng = self._rng
-        up_s, down_s = (self._latency_s * rng.uniform(0.5, 2.0) for _ in range(2))
+        up_s, down_s = self._way_s(), self._way_s()
         unknown = StoreUnavailableError
         match fault:
-            case Fault.REFUSED | Fault.STORM:
+            case Fault.REFUSED | Fault.STORM | Fault.CONFLICT:
                 course = _Course((), up_s + down_s, unknown)
             case Fault.OUTAGE:
                 course = _Course((), rng.uniform(0.0, TIMEOUT_S), unknown)
@@ -142,7 +166,9 @@ class Line(Store):
             case Fault.LOST:
                 course = _Course((up_s,), rng.uniform(up_s, TIMEOUT_S), unknown)
             case Fault.LATE:
-                course = _Course((rng.uniform(1.0, LATEST_S),), TIMEOUT_S, unknown)
+                course = _Course((LATEST_S ** rng.random(),), TIMEOUT_S, unknown)
+            case Fault.HIDDEN:
+                course = _Course((up_s,), up_s + down_s, unknown)
             case Fault.TWICE:
                 again_s = up_s + down_s + rng.uniform(0.0, REPEATED_S)
                 course = _Course((up_s, again_s), up_s + down_s)
@@ -157,17 +183,28 @@ class Line(Store):
 
     def _applied(self, fault: Fault | None, key: str, apply: Callable[[float], T]) -> T:
         """Let a request take effect, or see what it sees."""
-        then = self._process.now - self._rng.uniform(0.0, STALEST_S)
+        then = self._process.now - self._rng.random() * STALEST_S
         match fault:
             case Fault.STALE:
                 return apply(max(then, self._bucket.born(key)))
             case Fault.UNSEEN:
                 return apply(then)
             case Fault.PAGE:
+                return cast("T", self._torn(cast("Sequence[Entry]", apply(NOW))))
+            case Fault.TRUNCATED | Fault.FLIPPED:
                 found = apply(NOW)
-                return cast("T", self._torn(found)) if isinstance(found, list) else found
+                return cast("T", self._damaged(fault, found)) if found else found
             case _:
                 return apply(NOW)
+
+    def _damaged(self, fault: Fault, found: object) -> bytes:
+        """Cut or spoil what was read."""
+        data = bytearray(cast("bytes", found))
+        at = self._rng.randrange(len(data))
+        if fault is Fault.TRUNCATED:
+            return bytes(data[:at])
+        data[at] ^= 1 << self._rng.randrange(8)
+        return bytes(data)
 
     def _torn(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Lose a page of a listing."""

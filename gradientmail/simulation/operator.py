@@ -1,13 +1,17 @@
-"""A person with a console, who leaves things in the bucket that are nobody's."""
+"""A person with a console, who adds, spoils and deletes what no promise stands on."""
 
 import json
 import random
+import re
 
 from gradientmail.clock import fresh_nonce
 from gradientmail.records import keys
 from gradientmail.simulation.bucket import Bucket
+from gradientmail.testing.hostile import broken_records
 
 NAME = "operator"
+
+_SWEPT = re.compile(r"swept/(\d{4})/(\d{10})\.json")
 
 STRAYS = (
     "mail/",
@@ -42,6 +46,52 @@ def add_foreign(bucket: Bucket, rng: random.Random) -> None:
     key = keys.mail(parsed.fragment, base, parsed.learner, fresh_nonce(rng))
     forged = [data, data[: rng.randrange(len(data))], rng.randbytes(len(data)), b""]
     bucket.put(NAME, key, rng.choice(forged))
+
+
+def delete_some(bucket: Bucket, rng: random.Random) -> None:
+    """Delete a hint, a stray object, or mail and payloads that a sweep has left behind."""
+    boundaries = _boundaries(bucket)
+    swept = [
+        entry.key
+        for entry in bucket.list("fragments/")
+        if (found := keys.parse_payload(entry.key)) and found[1] <= boundaries.get(found[0], -1)
+    ]
+    read = [
+        entry.key
+        for entry in bucket.list(keys.MAIL)
+        if (letter := keys.parse_mail(entry.key))
+        and letter.base < boundaries.get(letter.fragment, -1)
+    ]
+    doomed = rng.choice([_hints(bucket), read, swept, list(STRAYS)])
+    if doomed:
+        bucket.delete(NAME, rng.choice(doomed))
+
+
+def deface(bucket: Bucket, rng: random.Random) -> None:
+    """Put something where a hint, a beat or a presence should be that is none."""
+    if not (hints := _hints(bucket)):
+        return
+    found = bucket.read(rng.choice(hints)) or b"{}"
+    broken = [body for _, body in broken_records(found)]
+    other = bucket.read(rng.choice(hints)) or b""
+    bucket.put(NAME, rng.choice(hints), rng.choice([other, rng.choice(broken)]))
+
+
+def _hints(bucket: Bucket) -> list[str]:
+    """Return the keys of what is overwritten."""
+    beats = [one.key for one in bucket.list(keys.TERMS) if one.key.endswith(".beat")]
+    presences = [one.key for one in bucket.list(keys.LEARNERS)]
+    return [keys.HEAD, *beats, *presences]
+
+
+def _boundaries(bucket: Bucket) -> dict[int, int]:
+    """Return how far each fragment was swept."""
+    found: dict[int, int] = {}
+    for entry in bucket.list("swept/"):
+        if match := _SWEPT.fullmatch(entry.key):
+            p, version = int(match[1]), int(match[2])
+            found[p] = max(found.get(p, -1), version)
+    return found
 
 
 def forge_head(bucket: Bucket, rng: random.Random, *, back: bool) -> None:

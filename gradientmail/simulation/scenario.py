@@ -10,6 +10,8 @@ from gradientmail.simulation.process import ClockError
 from gradientmail.simulation.weather import Fault, Spell, Weather
 
 OUTAGE_S = 600.0
+SHORTEST_LEASE_S = 12.0
+"""A candidate whose requests take half a lease on its own clock can never see one run out."""
 STORM_RATE = 0.8
 RATES = (
     *(Fault.REFUSED, Fault.LOST, Fault.LATE, Fault.TWICE, Fault.REPEATED, Fault.SLOW),
@@ -132,7 +134,7 @@ def _settings(rng: random.Random) -> RunSettings:
         "clip_ratio": rng.choice([None, 1.5, 10.0]),
         "flush_on_close": rng.random() < 0.5,
         "poll_s": poll_s,
-        "lease_s": poll_s * rng.uniform(5.0, 12.0),
+        "lease_s": max(SHORTEST_LEASE_S, poll_s * rng.uniform(4.0, 12.0)),
         "presence_s": poll_s * rng.uniform(5.0, 15.0),
         "keep_versions": rng.randint(1, 4),
     }
@@ -154,7 +156,7 @@ def _rival_clock(rng: random.Random, index: int) -> ClockError:
 
 def _closers(rng: random.Random, settings: RunSettings, busy_s: float) -> list[Member]:
     found = []
-    rivalry = rng.random() < 0.2
+    rivalry = rng.random() < 0.25
     for index in range(3 if rivalry else rng.choice([1, 1, 2, 2, 3])):
         leaves_s = rng.choice([float("inf"), rng.uniform(0.3, 1.0) * busy_s])
         found.append(

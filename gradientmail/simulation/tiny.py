@@ -31,9 +31,10 @@ class Stepper:
     @torch.no_grad()
     def step(self, *, spoil: bool = False) -> int:
         """See ``Trainee.step``."""
-        for parameter in self.model.weights:
-            noise = torch.randn(parameter.shape, generator=self._chance)
-            parameter.add_(noise, alpha=STEP_SIZE)
+        sizes = [parameter.numel() for parameter in self.model.weights]
+        noise = torch.randn(sum(sizes), generator=self._chance).split(sizes)
+        for parameter, part in zip(self.model.weights, noise, strict=True):
+            parameter.add_(part.view_as(parameter), alpha=STEP_SIZE)
         self.model.seen.mul_(0.9).add_(0.1)
         if spoil:
             self.model.weights[0].fill_(float("nan"))

@@ -19,6 +19,10 @@ class Fault(StrEnum):
     """It happens, and up to 60 s later again, as when a proxy repeats a request."""
     REPEATED = "repeated"
     """It happens twice at once, and the second answer is the one that is heard."""
+    CONFLICT = "409"
+    """UNKNOWN to a create, at once, and nothing happened: two conditional writes met."""
+    HIDDEN = "412-under-200"
+    """It happens, and the answer is an error under a status of success: UNKNOWN."""
     SLOW = "slow"
     """It takes up to a minute."""
     STALE = "stale"
@@ -31,13 +35,31 @@ class Fault(StrEnum):
     """No request is answered, for ten minutes."""
     FULL = "disk-full"
     """Nothing can be written, for some minutes."""
+    TRUNCATED = "truncated"
+    """What is read ends too early, as if that were all."""
+    FLIPPED = "flipped"
+    """A bit of what is read is another."""
     UNSEEN = "unseen"
     """A new object is not yet read, for up to 30 s."""
 
 
-READS = frozenset({Fault.STALE, Fault.PAGE, Fault.UNSEEN})
-WRITES = frozenset({Fault.TWICE, Fault.REPEATED, Fault.LATE, Fault.FULL})
-WRITING = frozenset({"create", "put", "delete"})
+_READING = frozenset({"read", "fetch"})
+_VIEWING = frozenset({"read", "fetch", "list"})
+_WRITING = frozenset({"create", "put", "delete"})
+MEETS = {
+    Fault.TWICE: _WRITING,
+    Fault.REPEATED: _WRITING,
+    Fault.LATE: _WRITING,
+    Fault.HIDDEN: _WRITING,
+    Fault.FULL: frozenset({"create", "put"}),
+    Fault.CONFLICT: frozenset({"create"}),
+    Fault.STALE: _VIEWING,
+    Fault.PAGE: frozenset({"list"}),
+    Fault.UNSEEN: _VIEWING,
+    Fault.TRUNCATED: _READING,
+    Fault.FLIPPED: _READING,
+}
+"""Which operations a fault can meet, where it is not all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +101,7 @@ class Weather:
         if now >= self.calm_after_s:
             return None
         fault = self._drawn(process, now, rng)
-        if fault in READS and operation not in ("read", "list", "fetch"):
-            return None
-        if fault in WRITES and operation not in WRITING:
+        if fault is None or operation not in MEETS.get(fault, (operation,)):
             return None
         return fault
 

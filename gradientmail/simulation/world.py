@@ -13,6 +13,7 @@ from gradientmail.operations.creating import create_run
 from gradientmail.simulation import operator
 from gradientmail.simulation.actors import SimulatedCloser, SimulatedLearner
 from gradientmail.simulation.bucket import Bucket, Mutation
+from gradientmail.simulation.hostile import SimulatedHostile
 from gradientmail.simulation.line import Event, Line
 from gradientmail.simulation.loop import rng_of, run_virtual, wait_until
 from gradientmail.simulation.process import ClockError, Process
@@ -21,8 +22,10 @@ from gradientmail.simulation.scenario import Incident, Member, Scenario
 from gradientmail.simulation.tiny import TinyModel
 from gradientmail.simulation.weather import Weather
 from gradientmail.store.retrying import RetryingStore
+from gradientmail.testing.forging import Outcome as Fate
 
 T = TypeVar("T")
+Actor = SimulatedCloser | SimulatedLearner | SimulatedHostile
 
 RESTART_S = 10.0
 """How soon a process is started again that could not reach the store."""
@@ -56,6 +59,7 @@ class Outcome:
         failures: What went wrong that the bucket does not show: a process that died of itself,
             a run that stood still.
         steps: Inner steps taken under each learner's name.
+        forged: What must become of each object of hostile mail.
         operations: Operations sent.
         ended_s: Virtual seconds.
     """
@@ -65,6 +69,7 @@ class Outcome:
     events: list[Event] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     steps: dict[str, int] = field(default_factory=dict)
+    forged: dict[str, Fate] = field(default_factory=dict)
     operations: int = 0
     ended_s: float = 0.0
 
@@ -75,7 +80,7 @@ class _Life:
 
     process: Process
     task: asyncio.Task[None]
-    actor: SimulatedCloser | SimulatedLearner
+    actor: Actor
     leaving: bool = False
     again_s: float = 0.0
 
@@ -104,7 +109,7 @@ class World:
         self._count: dict[str, int] = {}
         self._disk: dict[str, State] = {}
         self._lines: list[Line] = []
-        self._actors: list[tuple[str, SimulatedCloser | SimulatedLearner]] = []
+        self._actors: list[tuple[str, Actor]] = []
 
     async def run(self) -> Outcome:
         """Create the run, let everyone live, and see the end."""
@@ -156,9 +161,11 @@ class World:
 
     def _begin(self, member: Member) -> _Life:
         process, _, store = self._process(member.slot, member.clock, self._scenario.weather)
-        actor: SimulatedCloser | SimulatedLearner
+        actor: Actor
         if member.role == "learner":
             actor = SimulatedLearner(process, member, store, self._disk)
+        elif member.role == "hostile":
+            actor = SimulatedHostile(process, member, store, self._outcome.forged)
         else:
             spool = self._spool / process.name.replace("#", "-")
             actor = SimulatedCloser(process, member, store, spool)
@@ -223,6 +230,10 @@ class World:
             match incident.kind:
                 case "foreign":
                     operator.add_foreign(self._bucket, chance)
+                case "delete":
+                    operator.delete_some(self._bucket, chance)
+                case "deface":
+                    operator.deface(self._bucket, chance)
                 case "forge" | "restore":
                     back = incident.kind == "restore"
                     operator.forge_head(self._bucket, chance, back=back)

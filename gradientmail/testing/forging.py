@@ -47,12 +47,16 @@ class Specimen:
 
 @dataclass
 class Forger:
-    """Makes contributions that are true but for one thing."""
+    """Makes contributions that are true but for one thing.
+
+    Attributes:
+        count: Learners so far: each contribution is of the next one.
+    """
 
     run: Run
     base: Version
+    count: int = 0
     data: bytearray = field(init=False)
-    _count: int = 0
 
     def __post_init__(self) -> None:
         self.layout = self.run.layouts[self.base.fragment]
@@ -65,10 +69,10 @@ class Forger:
 
     def claim(self, data: bytes | bytearray) -> ContributionRecord:
         """Return a true record of ``data``, of the next learner."""
-        self._count += 1
+        self.count += 1
         return ContributionRecord(
             run=self.run.name,
-            learner=f"eve-{self._count:03d}",
+            learner=f"eve-{self.count:03d}",
             incarnation="e" * 32,
             fragment=self.base.fragment,
             base=self.base.number,
@@ -80,7 +84,7 @@ class Forger:
             precision=self.run.algorithm.delta_dtype,
             norms=self._norms_of(data),
             digest=canonical.digest_of(memoryview(data)),
-            nonce=f"{self._count:032x}",
+            nonce=f"{self.count:032x}",
         )
 
     def _norms_of(self, data: bytes | bytearray) -> tuple[float | None, ...]:

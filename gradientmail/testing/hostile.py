@@ -9,7 +9,9 @@ forms in which no record of any kind may be read.
 """
 
 import gzip
+import random
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from gradientmail.codecs.precision import Precision
 from gradientmail.records import keys
@@ -24,6 +26,7 @@ from gradientmail.testing.forging import (
     with_field,
 )
 
+BOMB: Final = "header bomb"
 BOMB_TENSORS = 1_500_000
 """Empty tensors of the header bomb; safetensors 0.8 needs a minute and 2 GB for them."""
 
@@ -45,9 +48,19 @@ _FOREIGN_BODIES = {
 def hostile_mail(run: Run, base: Version) -> Iterator[Specimen]:
     """Yield the corpus against ``base``; every specimen comes from a learner of its own."""
     forger = Forger(run, base)
-    sources = (_bodies, _tensors, _headers, _records, _fields, _lies, _numbers, _keys)
-    for source in sources:
+    for source in _sources():
         yield from source(forger)
+
+
+def drawn_mail(run: Run, base: Version, rng: random.Random, *, count: int) -> list[Specimen]:
+    """Return ``count`` specimens drawn from one part of the corpus, none of them a bomb."""
+    forger = Forger(run, base, count=rng.randrange(10**9))
+    found = [one for one in rng.choice(_sources())(forger) if one.name != BOMB]
+    return rng.sample(found, min(count, len(found)))
+
+
+def _sources() -> tuple[Callable[[Forger], Iterator[Specimen]], ...]:
+    return (_bodies, _tensors, _headers, _records, _fields, _lies, _numbers, _keys)
 
 
 # -- bytes that are no payload ----------------------------------------------------------------
@@ -67,7 +80,7 @@ def _bodies(forger: Forger) -> Iterator[Specimen]:
         yield forger.letter(f"header length {length}", "header", whole=_of_length(length))
     claim = forger.claim(forger.data)
     yield Specimen(
-        name="header bomb",
+        name=BOMB,
         key=keys.mail(claim.fragment, claim.base, claim.learner, claim.nonce),
         body=header_bomb,
         reason=r"the header claims \d+ bytes, more than",
@@ -328,16 +341,17 @@ def _scaled(forger: Forger) -> Iterator[Specimen]:
 def _keys(forger: Forger) -> Iterator[Specimen]:
     """Yield good contributions, and rubbish, where no closer may look."""
     fragment, base = forger.base.fragment, forger.base.number
-    good = keys.mail(fragment, base, "eve", "0" * 32)
+    nonce = f"{forger.count:032x}"
+    good = keys.mail(fragment, base, "eve", nonce)
     places = {
         "no contribution's name": f"mail/{fragment:04d}/notes.txt",
         "a name with a dot": good.replace("/eve/", "/e.v.e/"),
         "a name that is too long": good.replace("/eve/", f"/{'e' * 65}/"),
-        "a nonce in capitals": good.replace("0" * 32, "A" * 32),
+        "a nonce in capitals": good.replace(nonce, "A" * 32),
         "one of two parts": good.replace("-of-0001", "-of-0002"),
         "a longer version": good.replace(f"/{base:010d}/", f"/0{base:010d}/"),
-        "a version to come": keys.mail(fragment, base + 5, "eve", "0" * 32),
-        "a fragment that is none": keys.mail(9999, base, "eve", "0" * 32),
+        "a version to come": keys.mail(fragment, base + 5, "eve", nonce),
+        "a fragment that is none": keys.mail(9999, base, "eve", nonce),
         "a suffix more": f"{good}.tmp",
     }
     for what, key in places.items():
