@@ -125,7 +125,10 @@ class Outbox:
             self._settle(draft.key)
             self._refused(draft.key, str(exc))
             return
-        self.residuals[fragment] = encoded.rest if self._settings.error_feedback else None
+        feedback = self._settings.error_feedback
+        self.residuals[fragment] = (
+            self._of_parameters(fragment, encoded.rest) if feedback else None
+        )
         header = self._header(draft, encoded)
         task = asyncio.create_task(self._upload(draft, [header, memoryview(encoded.data)]))
         task.add_done_callback(self._await)
@@ -194,7 +197,17 @@ class Outbox:
             self._desk.log.warning("%s is damaged, its steps are lost: %s", key, exc)
             return
         delta = delta.to(self._desk.device).div_(self._decay)  # all of it shall be sent again
+        delta = self._of_parameters(fragment, delta)
         self.residuals[fragment] = delta if residual is None else residual + delta
+
+    def _of_parameters(self, fragment: int, rest: Tensor) -> Tensor:
+        """Return ``rest`` without its buffers.
+
+        A statistic is a state: the next contribution says all of it, whatever this one left out.
+        Added once more, a variance would overshoot, below zero in the end.
+        """
+        rest[self._run.layouts[fragment].parameters_end :] = 0.0
+        return rest
 
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
         pause_s = self._settings.poll_s

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradientmail.algorithm import DELTA
+from gradientmail.codecs.layout import layout
 from gradientmail.codecs.streaming import decoded
 from gradientmail.errors import StoreAccessError, StoreFullError
 from gradientmail.learner.desk import Desk
@@ -22,7 +24,7 @@ from gradientmail.store.base import Store
 from gradientmail.store.memory import MemoryStore
 from gradientmail.testing.clock import ManualClock
 from gradientmail.testing.faulty import Fault, FaultyStore, always, healthy
-from tests.learner.lone import DIGEST, make_desk
+from tests.learner.lone import DIGEST, NONCE, make_desk
 
 
 class Office:
@@ -301,6 +303,38 @@ async def test_what_no_commit_used_is_sent_with_the_next() -> None:
         sent = await at.posted(second.key)
         assert torch.allclose(sent + at.residual(), whole, atol=1e-6)
         assert torch.allclose(sent, whole, rtol=0.01)
+
+
+@pytest.mark.parametrize("uplink", ["F32", "I4"])
+async def test_a_statistic_is_not_sent_twice(uplink: str) -> None:
+    """A learner's next contribution says the whole state of it."""
+    desk = make_desk(uplink=uplink)
+    both = layout([("w0", 1)], [("variance", 2)])
+    desk = replace(desk, run=replace(desk.run, layouts=(both,)))
+    outbox = Outbox(desk, refused=lambda key, reason: None)
+    running = asyncio.create_task(outbox.run())
+    delta = torch.zeros(both.numel)
+    delta[0], delta[both.parameters_end], delta[both.parameters_end + 1] = 0.7, 0.9, 0.111
+    draft = Draft(
+        key=keys.mail(0, 0, "ann", NONCE),
+        nonce=NONCE,
+        base=desk.run.origin(0),
+        delta=delta,
+        steps=4,
+        tokens=40,
+        step_s=0.5,
+        final=False,
+    )
+    outbox.post(draft)
+    outbox.give_back(0, draft.key)
+    assert isinstance(desk.clock, ManualClock)
+    await desk.clock.advance(1.0)
+    residual = outbox.residuals[0]
+    assert residual is not None
+    assert residual[0] == torch.tensor(0.7), "what was trained is sent again"
+    assert not residual[both.parameters_end :].any()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_what_was_given_back_is_no_longer_uploaded() -> None:
