@@ -45,7 +45,7 @@ def trajectory(mu: float, steps: int) -> list[float]:
     passed = []
     for _ in range(steps):
         optimizer.zero_grad()
-        (0.5 * (model.x - 1.0).square()).sum().backward()
+        (0.5 * (model.x - 1.0).square()).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         passed.append(model.x.item())
     return passed
@@ -62,7 +62,7 @@ def test_mu_0_is_plain_training_bit_for_bit() -> None:
     optimizer = torch.optim.SGD([x], lr=0.1)
     for _ in range(20):
         optimizer.zero_grad()
-        (0.5 * (x - 1.0).square()).sum().backward()
+        (0.5 * (x - 1.0).square()).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         plain.append(x.item())
     assert trajectory(mu=0.0, steps=20) == plain

@@ -4,16 +4,21 @@ H = 1, P = 1. The loss is the squared error summed over a learner's rows; its in
 SGD(.125) on the mean over its own rows, so a learner with twice the rows counts twice.
 """
 
+from fractions import Fraction
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
+from gradientmail.algorithm import algorithm_of
 from gradientmail.algorithms.aggregator import PARAMS, Aggregator, Contribution, FragmentState
 from gradientmail.algorithms.merge import WeightedMean
 from gradientmail.algorithms.outer import OuterOptimizer
-from gradientmail.algorithms.weights import Tokens
+from gradientmail.algorithms.presets import preset
+from gradientmail.algorithms.weights import Tokens, Work
 from gradientmail.codecs.layout import FragmentLayout, layout
+from gradientmail.config import RunSettings, resolve
 from tests.rounds.small import DILOCO, PLAIN, posted
 
 MODEL = layout([("weight", 2), ("bias", 1)])
@@ -81,3 +86,37 @@ def test_each_round_ends_at_the_given_weights(outer: OuterOptimizer, rounds: lis
         state = result.state
         found = unpacked(MODEL, state.sections[PARAMS]).tolist()
         assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_all_reduce_is_that_rule() -> None:
+    rule = algorithm_of(resolve(RunSettings, ("preset", preset("all-reduce")))).aggregator
+    assert (rule.merge, rule.weights, rule.outer) == (WeightedMean(), Tokens(), PLAIN)
+
+
+EXACT = [  # worked out in fractions by hand-written derivatives, without torch
+    (Fraction(17, 48), Fraction(0), Fraction(13, 48)),
+    (Fraction(43, 144), Fraction(7, 64), Fraction(155, 576)),
+    (Fraction(1937, 6912), Fraction(23, 144), Fraction(1789, 6912)),
+]
+
+
+def test_in_float64_each_round_is_exact_to_twelve_digits() -> None:
+    """The merging rule and the outer step are those of the closer, on float64 vectors."""
+    theta = torch.tensor([0.5, -0.25, 0.25], dtype=torch.float64)
+    for expected in EXACT:
+        deltas = []
+        for rows, targets in LEARNERS:
+            model = nn.Linear(2, 1, dtype=torch.float64)
+            vector_to_parameters(theta.clone(), model.parameters())
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+            error = model(torch.tensor(rows, dtype=torch.float64)).squeeze(1)
+            error = error - torch.tensor(targets, dtype=torch.float64)
+            (error.square().sum() / len(rows)).backward()
+            optimizer.step()
+            deltas.append(theta - torch.cat([p.detach().flatten() for p in model.parameters()]))
+        weights = [Tokens().weigh(Work(tokens=len(rows), steps=1)) for rows, _ in LEARNERS]
+        norms = [[float(delta.norm())] for delta in deltas]
+        shares = WeightedMean().coefficients(["all"], weights, norms, lambda _: [])
+        merged = deltas[0] * shares[0][0] + deltas[1] * shares[1][0]
+        theta, _ = PLAIN.update(theta, merged, {})
+        assert theta.tolist() == pytest.approx([float(value) for value in expected], abs=1e-12)
