@@ -1,6 +1,7 @@
 """One run from beginning to end, and whether it is as good as one that nothing happened to."""
 
 import asyncio
+import math
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,9 @@ async def judged(  # noqa: PLR0913 - each is one thing that decides the run
                     wrong += complaints(verified, rounds)
                     derived = sum(one.derived for one in verified.fragments)
                     loss = await _loss(stage, Path(scratch) / "model.safetensors")
+                    if not math.isfinite(loss):
+                        loss = None
+                        wrong.append("the held-out loss of the final model is no number")
                     estimates = await _estimates(stage)
                 except GradientMailError as error:
                     wrong.append(f"cannot be verified: {error}")
