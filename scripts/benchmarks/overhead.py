@@ -35,7 +35,7 @@ CASES = (("gpt", 20, 1), ("gpt", 40, 4), ("gpt", 80, 8), ("conv", 20, 1), ("conv
 
 def run(options: Options) -> Iterator[Result]:
     """Measure."""
-    cases = {"tiny": (("conv", 2, 1),), "quick": (("gpt", 20, 1),), "full": CASES}[options.size]
+    cases = {"tiny": (("conv", 2, 1),), "quick": (("conv", 20, 1),), "full": CASES}[options.size]
     for kind, sync_every, fragments in cases:
         arguments = (kind, sync_every, fragments, options.repetitions)
         case = f"{kind}, H {sync_every}, P {fragments}"
