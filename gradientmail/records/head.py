@@ -13,6 +13,7 @@ class Head(
     Attributes:
         versions: Newest commit of every fragment.
         calling: Rounds whose grace window is open: post what you have.
+        asked: By round, who is asked for it, where a run asks not for everyone.
         stopping: A stop was requested; learners finish their round and leave.
         done: The run has reached its last round.
     """
@@ -22,5 +23,6 @@ class Head(
     closer: Name
     versions: tuple[Count, ...]
     calling: tuple[Count, ...] = ()
+    asked: dict[Count, tuple[Name, ...]] = {}
     stopping: bool = False
     done: bool = False
