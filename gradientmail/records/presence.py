@@ -20,6 +20,7 @@ class Presence(
         versions: The version of each fragment it is aligned with: it may still read from there on.
         loss: The last loss its loop reported.
         waited_s: Seconds its training thread waited for commits.
+        tags: What it says of itself, for rounds that ask for some only.
         left: Its last word: it does not come back under this incarnation.
     """
 
@@ -42,4 +43,5 @@ class Presence(
     waited_s: Seconds = 0.0
     device: Text = "cpu"
     seen_at: float = 0.0
+    tags: tuple[Name, ...] = ()
     left: bool = False
