@@ -14,6 +14,7 @@ from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings
 from gradientmail.errors import SettingsError
 from gradientmail.protocol.schedule import RoundSchedule
+from gradientmail.protocol.selection import Selection, selection_of
 
 DELTA = "delta"
 """The section of a contribution's payload."""
@@ -31,6 +32,7 @@ class Algorithm:
         update_dtype: Codec of updates; None: not published.
         aggregator: Contributions to the next version.
         alignment: A commit to local parameters.
+        selection: Which live learners a round asks for.
 
     Example:
         >>> algorithm_of(RunSettings(sync_every=100, fragments=4)).schedule.step_of(0)
@@ -45,6 +47,7 @@ class Algorithm:
     update_dtype: Precision | None
     aggregator: Aggregator
     alignment: Alignment
+    selection: Selection
 
     @property
     def quorum(self) -> int:
@@ -118,6 +121,7 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         update_dtype=Precision(settings.downlink) if settings.downlink else None,
         aggregator=_aggregator(settings),
         alignment=ALIGNMENTS[settings.alignment](settings.mixing),
+        selection=selection_of(settings.selection, settings.selection_settings),
     )
 
 
