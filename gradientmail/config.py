@@ -79,6 +79,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         clip_ratio: A norm above this many times the round's median is scaled down to it; none
             scales nothing.
         flush_on_close: A leaving learner posts its unfinished steps as final.
+        selection: Which live learners a round asks for: all, random (a fraction) or tags. The others
+            sit it out, and rounds do not wait for them.
+        selection_settings: Its settings: fraction, or the tags required.
         proximal: FedProx's mu: adds mu (theta - anchor) to the gradients of each inner step.
         stop_after_rounds: The run ends after this many rounds; none when asked to.
         poll_s: Seconds between two looks at the store.
@@ -123,6 +126,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     guard_settings: Table = {}
     clip_ratio: Annotated[float, msgspec.Meta(ge=1.0, le=1e6)] | None = 10.0
     flush_on_close: bool = False
+    selection: str = "all"
+    selection_settings: Table = {}
     proximal: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
     stop_after_rounds: AtLeastOne | None = None
     poll_s: PositiveSeconds = 1.0
@@ -141,6 +146,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         state_dir: Where a learner keeps what a restart needs; none keeps nothing.
         device: Torch device of the model.
         threads: Compute threads; none leaves torch's choice.
+        tags: What a learner says of itself, words with commas between, for selection = "tags".
         throttle: Slows a learner down to this share of its speed, to play an unequal fleet.
         save_every_s: Least seconds between two saves of the local state.
         spool_dir: Where a closer keeps the payloads it works on; none uses the system's temporary
@@ -155,6 +161,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: str | None = None
     device: str = "cpu"
     threads: AtLeastOne | None = None
+    tags: str = ""
     throttle: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     save_every_s: Seconds = 30.0
     spool_dir: str | None = None
