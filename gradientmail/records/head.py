@@ -23,6 +23,6 @@ class Head(
     closer: Name
     versions: tuple[Count, ...]
     calling: tuple[Count, ...] = ()
-    asked: dict[Count, tuple[Name, ...]] = {}
+    asked: tuple[tuple[Count, tuple[Name, ...]], ...] = ()
     stopping: bool = False
     done: bool = False
