@@ -24,6 +24,7 @@ class Desk:
         name: The learner's.
         incarnation: Drawn when this process joined.
         device: Where the model is.
+        tags: What the learner says of itself.
         meter: Counts what the store was asked for.
     """
 
@@ -36,3 +37,4 @@ class Desk:
     offload: Offload
     meter: Meter
     log: FieldLogger
+    tags: tuple[str, ...] = ()
