@@ -80,11 +80,23 @@ class Publishing:
         opened = open_rounds(self.schedule, self.versions)
         return min(r + self.schedule.fragments if r in flying else r for r in opened)
 
-    def decide(self, step: int, calling: AbstractSet[int] = frozenset()) -> Decision:
-        """Return what to do after inner step ``step``; ``calling``: rounds the closer calls."""
+    def decide(
+        self,
+        step: int,
+        calling: AbstractSet[int] = frozenset(),
+        asked: AbstractSet[int] | None = None,
+    ) -> Decision:
+        """Return what to do after inner step ``step``.
+
+        Args:
+            calling: Rounds the closer calls.
+            asked: Rounds that ask for this learner; None: all do. It sits out the others, and
+                holds until they are committed: what it trained meanwhile would be lost.
+        """
         round_index = self.next_round()
         if self._can_publish(round_index, step) and self._is_due(round_index, step, calling):
-            return Publish(round_index)
+            takes_part = asked is None or round_index in asked
+            return Publish(round_index) if takes_part else Hold()
         overlap = self.schedule.overlap_steps
         if overlap is None or not self.in_flight:
             return Train()
@@ -104,6 +116,10 @@ class Publishing:
         """Return the state after ``round_index`` turned out not to be sent: it is open again."""
         rest = tuple(f for f in self.in_flight if f.round_index != round_index)
         return replace(self, in_flight=rest)
+
+    def sat_out(self, step: int) -> "Publishing":
+        """Return the state after a round passed without this learner: the next is a gap away."""
+        return replace(self, last_step=step)
 
     def reanchored(self, step: int) -> "Publishing":
         """Return the state after going back to all anchors: no step up to ``step`` is left."""
