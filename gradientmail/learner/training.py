@@ -33,6 +33,11 @@ class Wire(Protocol):
         """Rounds whose grace window is open."""
         ...
 
+    @property
+    def asked(self) -> frozenset[int] | None:
+        """Rounds that ask for this learner; None: all do."""
+        ...
+
     progress: Progress
 
     def take(self) -> tuple[list[Arrival], list[tuple[str, str]]]:
@@ -163,7 +168,7 @@ class Training:
         for arrival in arrivals:
             self._align(arrival)
         while True:
-            decision = self.publishing.decide(self.step, self._wire.calling)
+            decision = self.publishing.decide(self.step, self._wire.calling, self._wire.asked)
             if not isinstance(decision, Publish):
                 break
             if not self._publish(decision.round_index, final=False):
@@ -275,6 +280,8 @@ class Training:
         if newest is None or arrival.version.number <= fragment.version.number:
             return
         self._heed_another_self(fragment, newest)
+        if self._wire.asked is not None and fragment.snapshot is None:
+            self.publishing = self.publishing.sat_out(self.step)
         snapshot, since = self._snapshot(fragment)
         dropped = self._resolve(fragment, arrival.history)
         rule, end = self._run.algorithm.alignment, self._run.layouts[p].parameters_end
