@@ -47,6 +47,7 @@ class Exchange:
     Attributes:
         outbox: Takes drafts.
         calling: Rounds whose grace window is open, by the newest head.
+        asked: Rounds that ask for this learner, by the newest head; None: all do.
         ending: The run has ended, or someone asked it to.
         finished: The run has ended: no further commit comes.
         progress: Set by the training side; what presence says.
@@ -55,6 +56,8 @@ class Exchange:
     def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
         self.outbox = Outbox(desk, refused=self._refuse)
         self.calling: frozenset[int] = frozenset()
+        everyone = desk.run.manifest.settings.selection == "all"
+        self.asked: frozenset[int] | None = None if everyone else frozenset()
         self.ending = self.finished = False
         self.progress = Progress(at=desk.clock.now(), versions=(0,) * len(desk.run.layouts))
         self._desk, self._run, self._clock, self._news = desk, desk.run, desk.clock, news
@@ -166,6 +169,10 @@ class Exchange:
         calling = frozenset(head.calling)
         if calling != self.calling:
             self.calling = calling
+            self._news()
+        asked = frozenset(r for r, names in head.asked if self._desk.name in names)
+        if self.asked is not None and asked != self.asked:
+            self.asked = asked
             self._news()
         self.finished = self.finished or (self.ending and head.done)
         if head.stopping and not self.ending:
