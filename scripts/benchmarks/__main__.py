@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks import report
 from benchmarks.frame import ROOT, Benchmark, Figure, Options, Result, Skipped
-from benchmarks.machine import commit, this_machine
+from benchmarks.machine import code_digest, commit, this_machine
 from benchmarks.report import Measured
 
 NAMES = {
@@ -26,10 +26,13 @@ NAMES = {
     "train": "does it train: loss over bits of every way to exchange",
 }
 
+SPEED = [name for name in NAMES if name != "train"]
+"""What ``all`` measures. Training takes hours and has a page of its own."""
+
 USAGE = """
 scripts/bench NAME     measure, print a table
 scripts/bench quick    a first look at all of them in under two minutes, for a person to compare
-scripts/bench all      measure all that has no result at this commit, write docs/benchmarks.md
+scripts/bench all      measure what has no result of this code yet, write docs/benchmarks.md
 scripts/bench page     only write docs/benchmarks.md from the results there are in build/bench
 """
 
@@ -58,7 +61,7 @@ def main() -> None:
         case "all":
             measure_all(fresh=given.fresh, peer=given.peer)
         case "quick":
-            for name in NAMES:
+            for name in SPEED:
                 _in_a_process(name, "--size", "quick")
         case "page":
             write_page()
@@ -83,6 +86,7 @@ def measure(name: str, options: Options) -> Measured:
         size=options.size,
         peer=options.peer,
         commit=commit(),
+        code=code_digest(),
         at=datetime.now(UTC).date().isoformat(),
         took_s=round(time.monotonic() - began, 1),
         machine=this_machine(),
@@ -109,12 +113,12 @@ def _tell(result: Result) -> None:
 
 
 def measure_all(*, fresh: bool, peer: bool) -> None:
-    """Measure what has no result at this commit, each in a process of its own; write the page."""
-    here = commit()
-    for name in NAMES:
+    """Measure what has no result of this code, each in a process of its own; write the page."""
+    code = code_digest()
+    for name in SPEED:
         found = report.kept(name)
-        if not fresh and found and found.commit == here and (found.peer or not peer):
-            print(f"{name}: measured at {here} already", flush=True)
+        if not fresh and found and found.code == code and (found.peer or not peer):
+            print(f"{name}: measured already, in {found.took_s:.0f} s", flush=True)
             continue
         _in_a_process(name, *(["--peer"] if peer else []))
     write_page()

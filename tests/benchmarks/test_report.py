@@ -47,6 +47,7 @@ def measured(*results: Figure | Skipped) -> report.Measured:
         size="full",
         peer=False,
         commit="0123456789",
+        code="0" * 32,
         at="2026-11-30",
         took_s=12.0,
         machine=MACHINE,
