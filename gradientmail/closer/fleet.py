@@ -59,6 +59,11 @@ class Fleet:
         """Return the learners that are live now."""
         return self._liveness.live(self._clock.now())
 
+    def tags(self) -> dict[str, frozenset[str]]:
+        """Return what each live learner says of itself."""
+        seen = {name: frozenset(presence.tags) for name, (_, presence) in self._seen.items()}
+        return {name: seen.get(name, frozenset()) for name in self.live()}
+
     def pinned(self, fragment: int) -> set[int]:
         """Return the versions of ``fragment`` that live learners are still aligned with."""
         live = self.live()
