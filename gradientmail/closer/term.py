@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from gradientmail.closer.desk import Desk
@@ -10,6 +11,7 @@ from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.closer.sweeper import Sweeper
 from gradientmail.errors import StoreError, StoreUnavailableError
 from gradientmail.protocol.publishing import oldest_open_round
+from gradientmail.protocol.selection import Everyone
 from gradientmail.records.head import Head
 from gradientmail.run import Version
 from gradientmail.tasks import persistently, race, together
@@ -37,6 +39,7 @@ class TermOfOffice:
         self._telling = asyncio.Lock()
         self._to_sweep: asyncio.Queue[int] = asyncio.Queue()
         self._calling: set[int] = set()
+        self._asked: dict[int, frozenset[str]] = {}
         self._ended = asyncio.Event()
         self._stopping = False
         self._idle_looks = 0
@@ -73,12 +76,25 @@ class TermOfOffice:
             async with self._turn:
                 await self._turn.wait_for(lambda: closer.round_index < self._horizon())
             closed = closer.round_index
-            version = await self._persist(lambda: closer.close_next(self._fleet.live, self.call))
+            taking_part = partial(self._taking_part, closed)
+            version = await self._persist(lambda: closer.close_next(taking_part, self.call))
             self._calling.discard(closed)
+            self._asked.pop(closed, None)
             self._head_changed.set()
             self._to_sweep.put_nowait(version.fragment)
             async with self._turn:
                 self._turn.notify_all()
+
+    def _taking_part(self, round_index: int) -> frozenset[str]:
+        """Return which live learners a round waits for; tell them where that changes."""
+        rule = self._desk.run.algorithm.selection
+        if rule == Everyone():
+            return self._fleet.live()
+        asked = rule.asked(self._desk.run.name, round_index, self._fleet.tags())
+        if self._asked.get(round_index) != asked:
+            self._asked[round_index] = asked
+            self._head_changed.set()
+        return asked
 
     def _horizon(self) -> int:
         """Return the first round no learner can have published yet."""
@@ -135,6 +151,7 @@ class TermOfOffice:
             closer=self._desk.name,
             versions=self._versions(),
             calling=tuple(sorted(self._calling)),
+            asked=tuple((r, tuple(sorted(names))) for r, names in sorted(self._asked.items())),
             stopping=self._stopping,
             done=self._done,
         )
