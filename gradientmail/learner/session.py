@@ -220,6 +220,7 @@ class Learner:
                 offload=asyncio.to_thread,
                 meter=meter,
                 log=get_logger("gradientmail.learner", run=run.name, learner=self.name),
+                tags=tuple(require_name(tag.strip()) for tag in self._node.tags.split(",") if tag),
             )
             exchange = Exchange(desk, news=background.notify)
             await exchange.join(await self._load(run))
