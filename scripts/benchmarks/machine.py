@@ -50,7 +50,7 @@ def code_digest() -> str:
     files = (path for part in CODE for path in sorted((ROOT / part).rglob("*.py")))
     digest = xxhash.xxh3_128()
     for path in files:
-        digest.update(str(path.relative_to(ROOT)))
+        digest.update(str(path.relative_to(ROOT)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
