@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import TypeVar
 
 from gradientmail.closer.desk import Desk
@@ -76,8 +75,9 @@ class TermOfOffice:
             async with self._turn:
                 await self._turn.wait_for(lambda: closer.round_index < self._horizon())
             closed = closer.round_index
-            taking_part = partial(self._taking_part, closed)
-            version = await self._persist(lambda: closer.close_next(taking_part, self.call))
+            version = await self._persist(
+                lambda: closer.close_next(lambda: self._taking_part(closer), self.call)
+            )
             self._calling.discard(closed)
             self._asked.pop(closed, None)
             self._head_changed.set()
@@ -85,8 +85,9 @@ class TermOfOffice:
             async with self._turn:
                 self._turn.notify_all()
 
-    def _taking_part(self, round_index: int) -> frozenset[str]:
-        """Return which live learners a round waits for; tell them where that changes."""
+    def _taking_part(self, closer: FragmentCloser) -> frozenset[str]:
+        """Return which live learners an open round waits for; tell them where that changes."""
+        round_index = closer.round_index
         rule = self._desk.run.algorithm.selection
         if rule == Everyone():
             return self._fleet.live()
