@@ -103,6 +103,7 @@ class FakeWire:
 
     progress: Progress = field(default_factory=lambda: Progress(at=0.0, versions=()))
     calling: frozenset[int] = frozenset()
+    asked: frozenset[int] | None = None
     posted: list[Draft] = field(default_factory=list)
     given_back: list[tuple[int, str]] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)

@@ -297,3 +297,23 @@ def test_publishing_and_aligning_leave_the_state_before_as_it_was() -> None:
     assert after.aligned(0, 1, 3).versions == (1, 0)
     assert after.aligned(0, 1, 3).anchored_at == (3, 0)
     assert after.versions == (0, 0)
+
+
+def test_a_round_that_asks_for_others_is_sat_out() -> None:
+    publishing = Publishing(
+        schedule=RoundSchedule(4, 1, overlap_steps=0), versions=(0,), anchored_at=(0,)
+    )
+    assert publishing.decide(3, asked=frozenset()) == Train()
+    assert publishing.decide(4, asked=frozenset()) == Hold()
+    assert publishing.decide(4, asked=frozenset({1})) == Hold()
+    assert publishing.decide(4, asked=frozenset({0})) == Publish(0)
+    assert publishing.decide(4, asked=None) == Publish(0)
+
+
+def test_after_sitting_out_the_next_round_is_a_whole_gap_away() -> None:
+    publishing = Publishing(
+        schedule=RoundSchedule(4, 1, overlap_steps=0), versions=(0,), anchored_at=(0,)
+    )
+    following = publishing.sat_out(4).aligned(0, 1, 4)
+    assert following.decide(7, asked=frozenset({1})) == Train()
+    assert following.decide(8, asked=frozenset({1})) == Publish(1)
