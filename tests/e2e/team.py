@@ -79,6 +79,7 @@ class Team:
         seed: int | None = None,
         state_dir: Path | None = None,
         clock: Clock | None = None,
+        tags: str = "",
     ) -> "Future[Trained]":
         """Start a learner that trains until the run ends or ``leave_if`` says so."""
         model = toy_model(seed=99)
@@ -91,6 +92,7 @@ class Team:
             name=name,
             state_dir=state_dir,
             position=points,
+            node=NodeSettings(tags=tags),
             clock=clock,
         )
         self._stops.append(learner.request_stop)
