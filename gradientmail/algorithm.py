@@ -1,9 +1,12 @@
 """The algorithm of a run: its settings, put together as the parts that act on them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from gradientmail.algorithms.aggregator import MASTER, PARAMS, UPDATE, Aggregator
 from gradientmail.algorithms.alignment import ALIGNMENTS, Alignment
+from gradientmail.algorithms.choices import Choices
 from gradientmail.algorithms.guards import GUARDS
 from gradientmail.algorithms.outer import OUTERS, OuterOptimizer
 from gradientmail.algorithms.rules import MERGES
@@ -15,6 +18,11 @@ from gradientmail.config import RunSettings
 from gradientmail.errors import SettingsError
 from gradientmail.protocol.schedule import RoundSchedule
 from gradientmail.protocol.selection import Selection, selection_of
+
+CHOICES: Final[Mapping[str, Choices[Any]]] = {
+    known.kind: known for known in (OUTERS, SCHEDULES, MERGES, WEIGHTS, GUARDS)
+}
+"""Every kind of named choice, by the setting that names one."""
 
 DELTA = "delta"
 """The section of a contribution's payload."""
@@ -108,7 +116,8 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         raise SettingsError("alignment = 'blend' keeps nothing at mixing = 0: use 'overwrite'")
     if settings.rounding == "stochastic" and settings.uplink not in ("I8", "I4"):
         raise SettingsError(
-            f"rounding = 'stochastic' with uplink = {settings.uplink!r}: set uplink to 'I8' or 'I4'"
+            f"rounding = 'stochastic' with uplink = {settings.uplink!r}: set uplink to 'I8' or "
+            "'I4'"
         )
     return Algorithm(
         settings=settings,
@@ -123,6 +132,29 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         alignment=ALIGNMENTS[settings.alignment](settings.mixing),
         selection=selection_of(settings.selection, settings.selection_settings),
     )
+
+
+def by_name(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which choices that were made in Python stand by name and settings.
+
+    Raises:
+        SettingsError: one has no name by which other processes could make it.
+
+    Example:
+        >>> by_name({"outer": Nesterov(lr=0.4), "quorum": 2})
+        {'outer': 'nesterov', 'outer_lr': 0.4, 'outer_settings': {'momentum': 0.9}, 'quorum': 2}
+    """
+    named: dict[str, Any] = {}
+    for key, value in values.items():
+        choices = CHOICES.get(key)
+        if choices is None or isinstance(value, str):
+            named[key] = value
+            continue
+        named[key], own = choices.describe(value)
+        if key == "outer" and "lr" in own:
+            named["outer_lr"] = own.pop("lr")
+        named[f"{key}_settings"] = own
+    return named
 
 
 def _aggregator(settings: RunSettings) -> Aggregator:

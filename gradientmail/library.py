@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from gradientmail.algorithm import by_name
 from gradientmail.algorithms.presets import DEFAULT, preset
 from gradientmail.clock import SystemClock, system_random
 from gradientmail.config import NodeSettings, RunSettings, resolve
@@ -29,7 +30,7 @@ def init(
         model: What every learner's model must look like.
         algorithm: The preset ``settings`` default from.
         node: ``store_client`` and ``retry_deadline_s`` are used.
-        settings: Fields of ``RunSettings``.
+        settings: Fields of ``RunSettings``; a named choice may be a value: ``outer=Adam(lr=0.1)``.
 
     Raises:
         SettingsError: a setting or the model cannot work.
@@ -40,7 +41,7 @@ def init(
         >>> gm.init("s3://bucket/run", model, algorithm="diloco", sync_every=100)
     """
     node, clock, rng = node or NodeSettings(), SystemClock(), system_random()
-    chosen = resolve(RunSettings, ("preset", preset(algorithm)), ("argument", settings))
+    chosen = resolve(RunSettings, ("preset", preset(algorithm)), ("argument", by_name(settings)))
 
     async def create() -> Manifest:
         store = open_store(

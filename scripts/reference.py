@@ -21,9 +21,12 @@ import msgspec
 import typer
 
 from gradientmail.algorithms.choices import Choices
+from gradientmail.algorithms.guards import GUARDS
 from gradientmail.algorithms.outer import OUTERS
 from gradientmail.algorithms.presets import PRESETS
+from gradientmail.algorithms.rules import MERGES
 from gradientmail.algorithms.schedules import SCHEDULES
+from gradientmail.algorithms.weights import WEIGHTS
 from gradientmail.cli.exits import CODES, UNEXPECTED
 from gradientmail.cli.main import app
 from gradientmail.closer.fragment import MAX_REJECTIONS
@@ -315,8 +318,10 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "run-settings": lambda: settings(RunSettings),
     "node-settings": lambda: settings(NodeSettings),
     "presets": presets,
-    "outer": lambda: choices(OUTERS),
-    "outer_schedule": lambda: choices(SCHEDULES),
+    **{
+        known.kind: (lambda known=known: choices(known))
+        for known in (OUTERS, SCHEDULES, MERGES, WEIGHTS, GUARDS)
+    },
     "codecs": codecs,
     "limits": limits,
     "exit-codes": exit_codes,

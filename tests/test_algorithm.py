@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import gradientmail as gm
-from gradientmail.algorithm import DELTA, algorithm_of
+from gradientmail.algorithm import DELTA, algorithm_of, by_name
 from gradientmail.algorithms.alignment import Adaptive, Blend, Carry, Overwrite
 from gradientmail.algorithms.outer import HeavyBall
 from gradientmail.algorithms.presets import PRESETS
@@ -93,3 +93,40 @@ def test_stochastic_rounding_needs_an_even_grid():
     with pytest.raises(SettingsError, match="set uplink to 'I8' or 'I4'"):
         algorithm_of(RunSettings(rounding="stochastic", uplink="NF4"))
     algorithm_of(RunSettings(rounding="stochastic", uplink="I8"))
+
+
+def test_a_choice_made_in_python_stands_by_its_name() -> None:
+    named = by_name(
+        {"outer": HeavyBall(lr=0.4), "merge": "krum", "weights": Uniform(), "quorum": 2}
+    )
+    assert named == {
+        "outer": "heavy-ball",
+        "outer_lr": 0.4,
+        "outer_settings": {"momentum": 0.9},
+        "merge": "krum",
+        "weights": "uniform",
+        "weights_settings": {},
+        "quorum": 2,
+    }
+    settings = resolve(RunSettings, ("argument", {**named, "quorum": 5}))
+    assert algorithm_of(settings).aggregator.outer == HeavyBall(lr=0.4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"outer": "adm"}, "unknown outer 'adm'; did you mean 'adam'"),
+        ({"outer_settings": {"lr": 1.0}}, "outer_settings.lr: write it as outer_lr"),
+        ({"outer_settings": {"nesterov": True}}, "'nesterov': it has no setting 'nesterov'"),
+        ({"merge": "weighted_mean"}, "did you mean 'weighted-mean'"),
+        ({"merge": "trimmed-mean", "merge_settings": {"trim": -1}}, "trim: Expected `int` >= 0"),
+        ({"weights": "tokns"}, "did you mean 'tokens'"),
+        ({"outer_schedule": "cosine"}, "missing required field `versions`"),
+        ({"guard": "supress"}, "did you mean 'suppress'"),
+    ],
+)
+def test_a_choice_that_is_not_there_or_not_so_is_refused(
+    settings: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(SettingsError, match=advice):
+        algorithm_of(RunSettings(**settings))

@@ -4,8 +4,9 @@ Learners' weights do not count here, or a lie about tokens would be as good as o
 weight of 0 still leaves a contribution out. Each needs a number of contributions, ``least``, below
 which it promises nothing, and a version is not made from fewer.
 
-They see one range of all contributions at once, and are not linear in them. Ties and signs of zero
-are settled by value, so that the order of contributions decides nothing.
+They see one range of all contributions at once, and are not linear in them. Equal numbers and
+signs of zero leave no trace of the order of contributions; of equally good contributions the first
+is taken, and a round has them in the order of names.
 """
 
 import math
@@ -77,21 +78,19 @@ class TrimmedMean(Choice, frozen=True):
         return merge
 
 
-class MultiKrum(Choice, frozen=True):
-    """The plain mean of the contributions that have the nearest neighbours.
+class Krum(Choice, frozen=True):
+    """The one contribution that has the nearest neighbours.
 
     Of n contributions each is scored by the squared distances to its ``n - byzantine - 2``
-    nearest; the ``keep`` of the least score are averaged.
+    nearest; the one of the least score is the round.
 
     Source: Blanchard et al. (arXiv 1703.02757).
 
     Attributes:
         byzantine: How many learners may lie.
-        keep: How many are averaged; none: ``n - byzantine - 2``, which is also the most.
     """
 
     byzantine: Liars = 1
-    keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
 
     @property
     def least(self) -> int:
@@ -109,7 +108,7 @@ class MultiKrum(Choice, frozen=True):
         neighbours = max(1, len(counted) - self.byzantine - 2)
         scores = _scores(_distances(products()), counted, neighbours)
         best = sorted(counted, key=lambda index: (scores[index], index))
-        kept = set(best[: min(self.keep or neighbours, neighbours)])
+        kept = set(best[: self._kept(neighbours)])
 
         def merge(rows: Tensor, holders: Sequence[int]) -> Tensor:
             if kept.isdisjoint(holders):
@@ -118,18 +117,24 @@ class MultiKrum(Choice, frozen=True):
 
         return merge
 
+    def _kept(self, most: int) -> int:  # noqa: ARG002 - several may be kept elsewhere
+        return 1
 
-class Krum(MultiKrum, frozen=True):
-    """The one contribution that has the nearest neighbours.
+
+class MultiKrum(Krum, frozen=True):
+    """The plain mean of the ``keep`` contributions of the least score, which is Krum's.
 
     Source: Blanchard et al. (arXiv 1703.02757).
 
     Attributes:
         byzantine: How many learners may lie.
-        keep: Always 1.
+        keep: How many are averaged; none: ``n - byzantine - 2``, which is also the most.
     """
 
-    keep: Annotated[int, msgspec.Meta(ge=1, le=1)] | None = 1
+    keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
+
+    def _kept(self, most: int) -> int:
+        return most if self.keep is None else min(self.keep, most)
 
 
 class Bulyan(Choice, frozen=True):

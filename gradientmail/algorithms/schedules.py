@@ -84,7 +84,7 @@ class Cosine(Constant, frozen=True, kw_only=True):
 class InverseSqrt(Constant, frozen=True):
     """Falls as ``1 / sqrt(1 + versions)``.
 
-    Source: the schedule of the Transformer (arXiv 1706.03762).
+    Source: The schedule of the Transformer (arXiv 1706.03762).
 
     Attributes:
         warmup_versions: See ``constant``.

@@ -71,7 +71,7 @@ class Uniform(Choice, frozen=True):
 class TokensByStaleness(Choice, frozen=True):
     """``tokens / (1 + decay * staleness)``: late work counts less.
 
-    Source: staleness-aware asynchronous SGD (arXiv 1511.05950), with a rate.
+    Source: Staleness-aware asynchronous SGD (arXiv 1511.05950), with a rate.
 
     Attributes:
         decay: How fast (lambda).

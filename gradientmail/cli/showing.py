@@ -12,7 +12,7 @@ from gradientmail.cli.tables import compact_table, count, duration, output, size
 from gradientmail.clock import SystemClock
 from gradientmail.config import NodeSettings
 from gradientmail.operations.status import FragmentStatus, LearnerStatus, RunStatus, run_status
-from gradientmail.records.commit import RoundRecord
+from gradientmail.records.commit import Participant, RoundRecord
 from gradientmail.store.base import Store
 
 REJECTIONS_SHOWN = 5
@@ -49,6 +49,8 @@ def rendered(status: RunStatus, now_s: float) -> RenderableType:
     parts: list[RenderableType] = [_heading(status), _fragments(status, now_s)]
     if status.learners:
         parts += ["", _learners(status.learners)]
+    if newest := _newest(status):
+        parts += ["", _contributions(newest)]
     parts += [Text(f"rejected: {line}", style="red") for line in _rejections(status)]
     parts += [Text(f"note: {notice}", style="yellow") for notice in status.notices]
     return Group(*parts)
@@ -98,13 +100,15 @@ def _fragment(fragment: FragmentStatus, now_s: float) -> Iterator[str]:
 
 def _shares(commit: RoundRecord) -> str:
     """Return who contributed, and what part of the whole each weighed."""
-    total = sum(participant.weight for participant in commit.participants)
+    total = sum(used.weight for used in commit.participants if not used.suppressed)
+    if commit.missing:
+        return f"nobody: {commit.missing}"
     if not total:
         return "nobody"
     shares: dict[str, float] = {}
-    for participant in commit.participants:
-        name = participant.learner
-        shares[name] = shares.get(name, 0.0) + participant.weight / total
+    for used in commit.participants:
+        share = 0.0 if used.suppressed else used.weight / total
+        shares[used.learner] = shares.get(used.learner, 0.0) + share
     return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
 
 
@@ -125,6 +129,31 @@ def _learners(learners: tuple[LearnerStatus, ...]) -> Table:
             f"{said.applied}/{said.posted}",
             size(said.bytes_up),
             size(said.bytes_down),
+        )
+    return table
+
+
+def _newest(status: RunStatus) -> dict[str, tuple[RoundRecord, Participant]]:
+    """Return of each learner the newest commit that it is in, and what that says of it."""
+    commits = [one.commit for one in status.fragments if one.commit is not None]
+    by_age = sorted(commits, key=lambda commit: (commit.closed_at, commit.version))
+    return {used.learner: (commit, used) for commit in by_age for used in commit.participants}
+
+
+def _contributions(newest: dict[str, tuple[RoundRecord, Participant]]) -> Table:
+    table = compact_table(
+        "<newest contribution", "fragment", "version", "behind", "norm", "apart", "cosine", "<"
+    )
+    for name, (commit, used) in sorted(newest.items()):
+        table.add_row(
+            name,
+            str(commit.fragment),
+            str(commit.version),
+            str(commit.version - 1 - used.base),
+            f"{used.norm:.3g}",
+            "" if used.divergence is None else f"{used.divergence:.2g}",
+            "" if used.cosine is None else f"{used.cosine:.2f}",
+            "suppressed" if used.suppressed else "" if used.clip == 1.0 else "clipped",
         )
     return table
 

@@ -39,6 +39,8 @@ def participant(learner: str, weight: float) -> Participant:
         clip=1.0,
         key="mail",
         digest=DIGEST,
+        divergence=0.01234,
+        cosine=0.456,
     )
 
 
@@ -153,7 +155,7 @@ def test_a_row_stays_on_one_line_where_names_are_of_usual_length(width: int) -> 
     lines = text_of(example(), width).splitlines()
 
     assert max(len(line) for line in lines) <= width
-    assert sum("gpu-box" in line for line in lines) == 3
+    assert sum("gpu-box" in line for line in lines) == 4
 
 
 def test_long_names_fold_and_do_not_widen() -> None:
@@ -200,3 +202,23 @@ def test_watching_looks_again_until_the_run_is_done(
         assert [line["rounds"] for line in lines] == [1, 2, 3]
     else:
         assert result.stdout.count("rounds closed") == 3
+
+
+def test_it_shows_who_was_late_who_was_left_out_and_what_a_round_lacked() -> None:
+    late = msgspec.structs.replace(participant("laptop", 3.0), base=9)
+    out = msgspec.structs.replace(participant("liar", 9.0), suppressed=True)
+    used = (participant("gpu-box", 9.0), late, out)
+    record = msgspec.structs.replace(commit(0), participants=used)
+    short = msgspec.structs.replace(commit(1), participants=(), missing="Krum needs 5")
+    fragments = tuple(
+        FragmentStatus(
+            fragment=p, version=12, tensors=1, elements=10, params_bytes=1, commit=found
+        )
+        for p, found in enumerate((record, short))
+    )
+    text = text_of(example(fragments=fragments), 200)
+    assert "gpu-box 75%, laptop 25%, liar 0%" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["laptop", "0", "12", "2", "1", "0.012", "0.46"] in rows
+    assert ["liar", "0", "12", "0", "1", "0.012", "0.46", "suppressed"] in rows
+    assert "nobody: Krum needs 5" in text
