@@ -27,6 +27,8 @@ UNEXPECTED: Final = 1
 USAGE: Final = 2
 STORE: Final = 4
 DAMAGED: Final = 6
+ILL: Final = 7
+"""``doctor`` looked at a run, and it does not go on."""
 SIGNALLED: Final = 128
 """Plus the number of the signal that ended us at once: 130 for Ctrl-C, 143 for SIGTERM."""
 
@@ -43,7 +45,8 @@ CODES: Final[Mapping[type[Exception], int]] = {
 EPILOG: Final = (
     "Exit codes: 0 done, 1 unexpected error, 2 wrong argument or setting, 3 the run is missing or "
     "already exists, 4 the store refuses, is unfit or does not answer, 5 the model is not the "
-    "run's, 6 damaged records, 130 or 143 ended at once by a second Ctrl-C or SIGTERM."
+    "run's, 6 damaged records, 7 doctor found a run that does not go on, 130 or 143 ended at once "
+    "by a second Ctrl-C or SIGTERM."
 )
 
 log = logging.getLogger(CLI_LOGGER)

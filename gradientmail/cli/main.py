@@ -278,17 +278,26 @@ def verify(
 def doctor(
     url: Annotated[
         str,
-        typer.Argument(metavar="STORE_URL", help="Where runs are to live.", show_default=False),
+        typer.Argument(
+            metavar="URL", help="A run, or a place where runs are to live.", show_default=False
+        ),
     ],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     config: Config = None,
     store_client: StoreClient = None,
     log_level: LogLevel = None,
 ) -> int:
-    """Prove that a store keeps the promises a run needs: races, visibility, clock, rights."""
+    """Find out what is wrong with a live run, or whether a store can hold one.
+
+    A run is watched for half of presence_s or lease_s, and nothing is written: stuck rounds,
+    silent learners, missing payloads, orphaned bytes, lifecycle rules, clocks. Where no run is,
+    the store is tried out: races, visibility, clock, rights.
+    """
     node = _node(config, store_client=store_client, log_level=log_level)
     from gradientmail.cli.probing import run_doctor
 
-    return run_doctor(url, node)
+    return run_doctor(url, node, as_json=as_json)
 
 
 @app.command()

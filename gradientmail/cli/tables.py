@@ -10,9 +10,9 @@ PIPED_WIDTH = 100
 _UNITS_S = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
-def output() -> Console:
-    """Return the console of what a command is asked for: stdout."""
-    console = Console(highlight=False)
+def output(*, stderr: bool = False) -> Console:
+    """Return the console of what a command is asked for, stdout; or the one for all else."""
+    console = Console(highlight=False, stderr=stderr)
     if not console.is_terminal:
         console.width = PIPED_WIDTH
     return console

@@ -1,32 +1,34 @@
 """What the doctor found."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class Verdict(Enum):
-    """Whether a run may be created here."""
+    """How bad it is."""
 
     PASSED = "passed"
     WARNED = "warned"
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was tried.
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at.
 
     Attributes:
-        name: what was tried, in two or three words.
-        verdict: ``FAILED`` means that no run may live here.
+        name: what was tried or looked at, in two or three words.
+        verdict: ``FAILED`` means that no run may live here, or that a run does not go on.
         detail: what was seen, with numbers.
         advice: what to do about it; empty when it passed, or when the detail says it.
+        meaning: what follows if nothing is done; empty where the detail says it.
     """
 
     name: str
     verdict: Verdict
     detail: str
     advice: str = ""
+    meaning: str = ""
 
 
 class Complaint(Exception):  # noqa: N818 - an outcome of a check, not an error

@@ -1,6 +1,7 @@
 """The doctor's word is a table, and a code that a script can act on."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from rich.console import Console
 
 from gradientmail.cli.probing import table_of
 from gradientmail.doctor import Finding, Verdict
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, make_run
 
 PASSED = Finding("race", Verdict.PASSED, "3 races of 32 creators had one winner each")
 WARNED = Finding("rights", Verdict.WARNED, "may not delete", "a closer must delete to sweep")
@@ -51,18 +52,72 @@ def test_only_a_failure_is_an_error(
     assert says in result.stdout
 
 
-def test_a_run_that_is_here_already_is_named(cli: Cli, monkeypatch, run_url: Path) -> None:
-    found(monkeypatch, PASSED)
+def lint(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
+    async def lint_run(store, url, *, clock, observing) -> list[Finding]:
+        observing("run-1", 3.0)
+        return list(findings)
 
-    assert "not under this URL, which holds run-" in cli("doctor", run_url).stdout
+    monkeypatch.setattr("gradientmail.cli.probing.lint_run", lint_run)
 
+
+@pytest.mark.parametrize(
+    ("findings", "code", "says"),
+    [
+        ([PASSED], 0, "run-1: the run is well\n"),
+        ([PASSED, WARNED], 0, "run-1: the run goes on; see what warned"),
+        ([WARNED, FAILED], 7, "run-1: the run needs help: see what failed"),
+    ],
+)
+def test_a_run_is_linted_and_its_store_is_not_probed(
+    cli: Cli, monkeypatch, run_url: Path, findings: list[Finding], code: int, says: str
+) -> None:
+    lint(monkeypatch, *findings)
+
+    result = cli("doctor", run_url)
+
+    assert result.exit_code == code
+    assert says in result.stdout
+
+
+def test_json_has_all_that_the_table_has(cli: Cli, monkeypatch, run_url: Path) -> None:
+    ill = Finding("rounds", Verdict.FAILED, "stuck", "look", "nobody trains")
+    lint(monkeypatch, PASSED, ill)
+
+    result = cli("doctor", run_url, "--json")
+
+    assert result.exit_code == 7
+    told = json.loads(result.stdout)
+    assert (told["run"], told["verdict"]) == ("run-1", "failed")
+    assert told["findings"][1] == {
+        "name": "rounds",
+        "verdict": "failed",
+        "detail": "stuck",
+        "advice": "look",
+        "meaning": "nobody trains",
+    }
+
+
+def test_a_place_without_a_run_is_probed_as_json_too(
+    cli: Cli, monkeypatch, tmp_path: Path
+) -> None:
+    found(monkeypatch, FAILED)
+
+    result = cli("doctor", tmp_path, "--json")
+
+    assert result.exit_code == 4
+    assert json.loads(result.stdout)["run"] is None
+
+
+def test_a_real_run_that_nobody_works_on_needs_help(cli: Cli, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", poll_s=0.02, presence_s=0.2, lease_s=0.2)
+
+    result = cli("doctor", tmp_path / "run")
+
+    assert result.exit_code == 7
+    assert "no closer ever held the lease" in result.stdout
+    assert "no round will be closed" in result.stdout
+
+
+def test_a_damaged_run_is_damaged(cli: Cli, run_url: Path) -> None:
     (run_url / "manifest.json").write_text("{}")
-    assert "which holds a damaged one" in cli("doctor", run_url).stdout
-
-
-def test_a_directory_passes_every_probe(cli: Cli, tmp_path: Path) -> None:
-    result = cli("doctor", tmp_path)
-
-    assert result.exit_code == 0
-    assert "one winner each" in result.stdout
-    assert "failed" not in result.stdout
+    assert cli("doctor", run_url).exit_code == 6

@@ -1,0 +1,32 @@
+"""The doctor's visit to a live run: gather, then judge."""
+
+from collections.abc import Callable, Sequence
+
+from gradientmail.clock import Clock
+from gradientmail.doctor.facts import gather_facts, observation_s
+from gradientmail.doctor.findings import Finding
+from gradientmail.doctor.lifecycle import lifecycle_finding
+from gradientmail.doctor.rules import judge_run
+from gradientmail.doctor.skew import clock_finding
+from gradientmail.run import open_run
+from gradientmail.store.base import Store
+
+
+async def lint_run(
+    store: Store, url: str, *, clock: Clock, observing: Callable[[str, float], None]
+) -> Sequence[Finding]:
+    """Judge the run in ``store``, which is at ``url``; nothing is written.
+
+    ``observing`` is told the run's name and how long it is observed.
+
+    Raises:
+        RunNotFoundError: there is none.
+        RecordError: its manifest or a commit is damaged.
+    """
+    run = await open_run(store)
+    observing(run.name, observation_s(run.manifest.settings))
+    findings = judge_run(await gather_facts(run, clock))
+    findings.append(await lifecycle_finding(url))
+    if finding := await clock_finding(url, clock):
+        findings.append(finding)
+    return findings
