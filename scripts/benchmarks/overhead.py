@@ -32,6 +32,11 @@ from benchmarks.models import compared, trainer
 
 CASES = (("gpt", 20, 1), ("gpt", 40, 4), ("gpt", 80, 8), ("conv", 20, 1), ("conv", 40, 4))
 
+PEERS = (
+    (peers.GRADIENTMAIL_002, "peer_gradientmail"),
+    (peers.TORCHFT, "peer_torchft"),  # alone: a second replica group would have to wait for it
+)
+
 
 def run(options: Options) -> Iterator[Result]:
     """Measure."""
@@ -132,11 +137,11 @@ def _closer(url: str) -> subprocess.Popen[bytes]:
 
 
 def _peer(case: str, arguments: tuple[Any, ...]) -> Iterator[Result]:
-    peer = peers.GRADIENTMAIL_002
-    try:
-        python = peers.python_of(peer)
-        found = in_child("benchmarks.peer_gradientmail:overhead", *arguments, python=python)
-    except (peers.PeerError, ChildError) as error:
-        yield Skipped(what=f"{case}, {peer.name}", reason=str(error))
-        return
-    yield from figures(case, found, peer.name)
+    for peer, module in PEERS:
+        try:
+            python = peers.python_of(peer)
+            found = in_child(f"benchmarks.{module}:overhead", *arguments, python=python)
+        except (peers.PeerError, ChildError) as error:
+            yield Skipped(what=f"{case}, {peer.name}", reason=str(error))
+            continue
+        yield from figures(case, found, peer.name)
