@@ -182,12 +182,12 @@ def _idle(fragments: int, learners: int) -> list[tuple[str, float, str]]:
     time.sleep(5.0)
     calls = _calls(nodes) - before
     _abandon(nodes)
-    polls = calls["list rounds"] / 2  # in each node a learner and a closer look for rounds
+    # In each node a learner and a closer look for rounds, once a poll each.
+    polls = calls["list rounds"] / 2
     listings = sum(count for kind, count in calls.items() if kind.startswith("list"))
-    reads = sum(count for kind, count in calls.items() if kind.startswith("read"))
     return [
+        ("idle minute: all, per learner", 60.0 * calls.total() / polls, "at a poll a second"),
         ("idle: listings of a node in a poll", listings / polls, _said(calls, polls)),
-        ("idle: reads of a node in a poll", reads / polls, ""),
     ]
 
 
@@ -221,8 +221,8 @@ def _steady(fragments: int, learners: int, past: int) -> list[tuple[str, float, 
     polls = (time.monotonic() - began) / POLL_S / max(1, there - seen)
     note = f"{polls:.0f} polls a round; {_said(calls, per)}"
     return [
-        ("round: a node, all", calls.total() / per, note),
-        (f"join after {there} rounds", float(joined.total()), _said(joined, 1.0)),
+        ("round: all, per learner", calls.total() / per, note),
+        ("join", float(joined.total()), f"after {there} rounds: {_said(joined, 1.0)}"),
     ]
 
 

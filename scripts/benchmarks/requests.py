@@ -66,8 +66,9 @@ async def _idle() -> list[Result]:
             target=at_most(1.0),
             note=described(reads, LEARNERS) + " a minute",
         ),
-        _count("idle: a learner's minute, all", learners, LEARNERS),
-        _count("idle: the closer's minute, all", closer),
+        _count("idle minute: a learner", learners, LEARNERS),
+        _count("idle minute: the closer", closer),
+        _count("idle minute: all, per learner", [*learners, *closer], LEARNERS),
     ]
 
 
@@ -110,8 +111,9 @@ async def _rounds(cycles: int) -> list[Result]:
         _per_round("round: head and commits read by a learner", records, per, 2.0),
         _per_round("round: payloads read by a learner", payloads, per, 1.0),
         _per_round("round: presence, read and written by a learner", beats, per),
-        _per_round("round: a learner, all", learners, per),
-        _per_round("round: the closer, all", closer, rounds),
+        _per_round("round: a learner", learners, per),
+        _per_round("round: the closer", closer, rounds),
+        _per_round("round: all, per learner", [*learners, *closer], per),
         Figure(
             what="round: bytes of records to and from a learner",
             value=sum(one.size_bytes for one in (*records, *beats)) / per,
@@ -147,9 +149,9 @@ async def _join(rounds: int) -> list[Result]:
             while not actor.joined:
                 await here.until(here.now + 0.01)
             operations = here.log.of("learner")
-        hint = "" if head else ", the head lost"
-        target = at_most(P + 4) if head else None
-        results.append(_count(f"join after {rounds} rounds{hint}", operations, target=target))
+        what, target = ("join", at_most(P + 4)) if head else ("join, the head lost", None)
+        note = f"after {rounds} rounds: "
+        results.append(_count(what, operations, target=target, note=note))
     return results
 
 
@@ -162,11 +164,17 @@ async def _takeover(rounds: int) -> list[Result]:
             await here.until(here.now + 0.01)
         first = next(one.at for one in here.log.of("closer") if one.kind == "list mail")
         operations = here.log.of("closer", until=first)
-    return [_count(f"takeover after {rounds} rounds", operations, target=at_most(P + 8))]
+    note = f"after {rounds} rounds: "
+    return [_count("takeover", operations, target=at_most(P + 8), note=note)]
 
 
 def _count(
-    what: str, operations: list[Operation], per: float = 1.0, target: Target | None = None
+    what: str,
+    operations: list[Operation],
+    per: float = 1.0,
+    *,
+    target: Target | None = None,
+    note: str = "",
 ) -> Figure:
     size_bytes = sum(one.size_bytes for one in operations) / per
     return Figure(
@@ -174,7 +182,7 @@ def _count(
         value=sum(one.requests for one in operations) / per,
         unit="requests",
         target=target,
-        note=f"{size_bytes:,.0f} bytes; {described(operations, per)}",
+        note=f"{note}{size_bytes:,.0f} bytes; {described(operations, per)}",
     )
 
 
