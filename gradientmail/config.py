@@ -38,6 +38,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         algorithm: Preset the other settings default from: diloco, streaming-diloco,
             decoupled-diloco (where none is named) or local-sgd.
         exchange: Through whom learners exchange: a closer, neighbours (gossip), or nobody.
+        topology: Who mixes with whom by gossip: ring, full, star, exponential, random-pairs or graph.
+        topology_settings: Its settings: the pairs of a graph.
+        gossip: What neighbours do: average, or noloco (an outer step).
+        gossip_settings: Its settings: lr, momentum and pull.
         sync_every: H, inner steps between two rounds of the same fragment; never divided.
         fragments: P, parts of the model synchronized in turn; at most H.
         in_flight: Rounds a learner keeps outstanding; at most P.
@@ -95,6 +99,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     algorithm: str = "diloco"
     exchange: Literal["closer", "gossip", "nobody"] = "closer"
+    topology: str = "ring"
+    topology_settings: Table = {}
+    gossip: str = "average"
+    gossip_settings: Table = {}
     sync_every: AtLeastOne = 500
     fragments: Annotated[int, msgspec.Meta(ge=1, le=9999)] = 1
     in_flight: AtLeastOne = 1
