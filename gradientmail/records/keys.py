@@ -13,6 +13,7 @@ TERMS: Final = "terms/"
 COMMITS: Final = "commits/"
 FRAGMENTS: Final = "fragments/"
 MAIL: Final = "mail/"
+GOSSIP: Final = "gossip/"
 
 _VERSIONED = r"([0-9]{4})/([0-9]{10})"
 _MAIL = re.compile(
@@ -21,6 +22,7 @@ _MAIL = re.compile(
 _PAYLOAD = re.compile(
     rf"fragments/{_VERSIONED}/[0-9a-f]{{32}}\.(params|outer|update)\.safetensors"
 )
+_GOSSIP = re.compile(rf"gossip/{_VERSIONED}/({NAME_PATTERN})\.safetensors")
 _COMMIT = re.compile(rf"commits/{_VERSIONED}\.json")
 _TERM = re.compile(r"terms/(0[0-9]{9})\.json")  # above is no takeover: its next has no key
 _BOUNDARY = re.compile(rf"swept/{_VERSIONED}\.json")
@@ -64,6 +66,26 @@ def mail_of(fragment: int) -> str:
 def mail_before(fragment: int, base: int) -> str:
     """Return a key after which a listing of the fragment's mail starts with base ``base``."""
     return f"{MAIL}{fragment:04d}/{base:010d}/"
+
+
+def gossip(fragment: int, version: int, learner: str) -> str:
+    """Return where a learner posts what its neighbours make their ``version`` of.
+
+    >>> gossip(0, 7, "ann")
+    'gossip/0000/0000000007/ann.safetensors'
+    """
+    return f"{GOSSIP}{fragment:04d}/{version:010d}/{learner}.safetensors"
+
+
+def gossip_of(fragment: int) -> str:
+    """Return the prefix of a fragment's gossip."""
+    return f"{GOSSIP}{fragment:04d}/"
+
+
+def parse_gossip(key: str) -> tuple[int, str] | None:
+    """Return (version, learner) of a gossip key; None for any other."""
+    match = _GOSSIP.fullmatch(key)
+    return None if match is None else (int(match[2]), match[3])
 
 
 def term(number: int) -> str:
