@@ -2,8 +2,8 @@
 
 A library's ``sum`` or ``norm`` adds in an order that follows the vector width of the CPU (and the
 built-in ``sum`` and ``math.hypot`` changed between versions of Python), so two closers would
-disagree in the last bit. Here a block of 64, and the 64 blocks of a tile, are summed by halving in
-float64; the tiles by ``math.fsum``, which rounds once whatever the order.
+disagree in the last bit. Here a block of 64, and the 64 blocks of a tile, are summed in pairs, and
+pairs of pairs, in float64; the tiles by ``math.fsum``, which rounds once whatever the order.
 """
 
 import bisect
@@ -16,6 +16,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from gradientmail.codecs import native
 from gradientmail.codecs.layout import ALIGN, TILE, FragmentLayout
 
 BLOCK: Final = ALIGN
@@ -53,7 +54,8 @@ class SquareSums:
     whatever order the chunks come. Padding counts to the slot before it. Memory: one number for
     each tile, and for each slot that shares one.
 
-    >>> from gradientmail.codecs.layout import layout
+    >>> from gradientmail.codecs import native
+    from gradientmail.codecs.layout import layout
     >>> sums = SquareSums(layout([("w", 4096)]))
     >>> sums.add(0, torch.full((4096,), 2.0))
     >>> sums.norms()
@@ -132,9 +134,18 @@ def _slots_within(offsets: Sequence[int], start: int, stop: int) -> range:
 
 
 def block_squares(chunk: Tensor) -> Tensor:
-    """Return the sum of squares of each block: float64. A float32's square is exact in it."""
-    wide = chunk.to(torch.float64).view(-1, BLOCK)
-    return _halved(wide.mul_(wide))
+    """Return the sum of squares of each block: float64. A float32's square is exact in it.
+
+    Neighbours are added to neighbours: six times, one loop over the whole chunk each.
+    """
+    compiled = native.block_squares(chunk)
+    if compiled is not None:
+        return compiled
+    wide = chunk.to(torch.float64).view(-1)
+    wide = wide.mul_(wide)
+    for _ in range(BLOCK.bit_length() - 1):
+        wide = wide[::2] + wide[1::2]
+    return wide
 
 
 def _halved(rows: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gradientmail.codecs import native
 from gradientmail.codecs.coarse import Signs, Ternary
 from gradientmail.codecs.grids import Grid, grid_of
 from gradientmail.codecs.layout import ALIGN, TILE, FragmentLayout
@@ -36,10 +37,8 @@ _MIN_BASE = 64  # a scale of 2^-119: it and its reciprocal are normal numbers
 _HEADROOM = 1  # codes left above a tile's largest, for the search to step up
 _MAX_BASE = ((127 + 100) << 3) - 255 + _HEADROOM  # the base of a tile that reaches LIMIT
 
-_TRIES = (1, -1, -2, -3)
-"""Steps that four-bit formats try besides the scale at which nothing saturates, each a sixteenth
-to an eighth of it: of the sets of five measured, the best on Gaussian and on Student t3 numbers.
-"""
+NOISE = 32 / 12
+"""Of a block of 32 on an even grid, in squares of its step."""
 
 _FLOATS = {
     Precision.F32: torch.float32,
@@ -86,6 +85,10 @@ def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -
         dtype = _FLOATS[precision]
         _check_magnitude(x, min(LIMIT, torch.finfo(dtype).max))
         return {"values": x.to(dtype, copy=True)}
+    if noise is None and native.serves(precision, x.device):
+        encoded = native.encode(x, precision)
+        if encoded is not None:
+            return encoded
     rows = x.view(-1, precision.block)
     grid = grid_of(precision, x.device)
     absmax = rows.abs().amax(1)
@@ -122,6 +125,10 @@ def decode_chunk(chunk: EncodedChunk, precision: Precision, out: Tensor | None =
         x = chunk["values"].to(torch.float32, copy=True)
         _check_magnitude(x, LIMIT)
         return x if out is None else out.copy_(x)
+    if native.serves(precision, chunk["codes"].device):
+        x = torch.empty(chunk["bases"].numel() * TILE) if out is None else out
+        if native.decode(chunk, precision, x):
+            return x
     bases = chunk["bases"].to(torch.int32).view(-1, 1)
     if ((bases < _MIN_BASE) | (bases > _MAX_BASE)).any():
         raise PayloadError(f"a scale base is not within {_MIN_BASE} and {_MAX_BASE}")
@@ -156,7 +163,9 @@ def _check_magnitude(x: Tensor, limit: float) -> None:
     """On the integer bits NaN sorts above infinity and infinity above every number."""
     if not x.numel():
         return
-    top = (x.view(torch.int32) & 0x7FFFFFFF).amax().view(torch.float32).item()
+    top = native.highest(x)
+    if top is None:
+        top = (x.view(torch.int32) & 0x7FFFFFFF).amax().view(torch.float32).item()
     if not math.isfinite(top):
         raise NonFiniteError("a value is NaN or infinite")
     if top > limit:
@@ -188,25 +197,36 @@ def _scales(steps: Tensor, bases: Tensor) -> Tensor:
 
 
 def _best_steps(rows: Tensor, steps: Tensor, bases: Tensor, grid: Grid) -> Tensor:
-    """Return of each block the step, of five, with the least squared error."""
-    first = _scales(steps, bases)
-    best, least = steps, _squared_error(rows, first, grid)
-    for move in _TRIES:
-        tried = (steps + move).clamp_(min=0)
-        scale = _scales(tried, bases)
-        ratio = scale / first
-        error = _squared_error(rows, scale, grid).mul_(ratio).mul_(ratio)
-        better = error < least
-        best = torch.where(better.view_as(steps), tried, best)
-        least = torch.where(better, error, least)
-    return best
+    """Return of each block the better of two steps: where nothing saturates, or one below.
+
+    Three more tries would make the error 1 to 3 % smaller still.
+    """
+    lower = (steps - 1).clamp_(min=0)
+    first, tried = _scales(steps, bases), _scales(lower, bases)
+    judge = _predicted if grid.even else _measured
+    return torch.where(judge(rows, first, tried, grid).view_as(steps), lower, steps)
+
+
+def _predicted(rows: Tensor, first: Tensor, tried: Tensor, grid: Grid) -> Tensor:
+    """Whether ``tried`` saves more noise than it costs the largest number, which saturates.
+
+    An even grid's noise does not depend on the numbers: a twelfth of its step squared.
+    """
+    ratio = tried / first
+    top = rows.abs().amax(1, keepdim=True).div_(first)
+    over = (top - ratio * grid.peak).clamp_(min=0.0).square_()
+    rest = (top - grid.peak).clamp_(min=0.0).square_()
+    return over + ratio * ratio * NOISE < rest + NOISE
+
+
+def _measured(rows: Tensor, first: Tensor, tried: Tensor, grid: Grid) -> Tensor:
+    """Whether ``tried`` has the smaller squared error."""
+    ratio = tried / first
+    error = _squared_error(rows, tried, grid).mul_(ratio).mul_(ratio)
+    return error < _squared_error(rows, first, grid)
 
 
 def _squared_error(rows: Tensor, scale: Tensor, grid: Grid) -> Tensor:
-    """Return [blocks, 1] in units of the scale, summed by halves: one order on every device."""
-    scaled = rows * scale.reciprocal()
-    error = grid.snap_(scaled.clone()).sub_(scaled).square_()
-    while error.shape[1] > 1:
-        half = error.shape[1] // 2
-        error = error[:, :half] + error[:, half:]
-    return error
+    """Return float32 [blocks, 1], in units of the scale."""
+    squares = grid.squared_errors(rows * scale.reciprocal())
+    return squares.sum(1, keepdim=True, dtype=torch.int32).to(torch.float32)

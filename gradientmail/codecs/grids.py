@@ -6,13 +6,16 @@ float32 operation or one integer operation per element, so that all devices give
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor
 
 from gradientmail.codecs.precision import Precision
 from gradientmail.errors import NonFiniteError
+
+ERROR_STEPS: Final = 512.0
+"""Steps of one in which rounding errors are counted: integers, which sum the same in any order."""
 
 
 class Rounding(Protocol):
@@ -21,6 +24,9 @@ class Rounding(Protocol):
     peak: float
     """The grid's largest value, to which a block's scale maps the largest magnitude."""
 
+    even: bool
+    """Whether its values are equally far apart."""
+
     def snap_(self, scaled: Tensor) -> Tensor:
         """Round float32 ``scaled`` in place to the nearest values of the grid, and return it."""
         ...
@@ -28,6 +34,12 @@ class Rounding(Protocol):
     def encode(self, snapped: Tensor) -> Tensor:
         """Return the code of each value of the grid, one a byte."""
         ...
+
+    def squared_errors(self, scaled: Tensor) -> Tensor:
+        """Return int32: the square of what rounding changes, in some fixed steps."""
+        errors = self.snap_(scaled.clone()).sub_(scaled).mul_(ERROR_STEPS).round_()
+        whole = errors.to(torch.int32)
+        return whole.mul_(whole)
 
 
 class Grid(Rounding, Protocol):
@@ -47,17 +59,17 @@ def grid_of(precision: Precision, device: torch.device) -> Grid:
         case Precision.F8_E4M3:
             return _E4M3()
         case Precision.I4:
-            return _Nibbles(_Integers(7.0), _I4_LEVELS, device)
+            return _Nibbles(_Integers(7.0), I4_LEVELS, device)
         case Precision.NF4:
-            return _Nibbles(_Levels(_NF4_LEVELS, device), _NF4_LEVELS, device)
+            return _Nibbles(_Levels(NF4_LEVELS, device), NF4_LEVELS, device)
         case Precision.F4:
-            return _Nibbles(_Minifloats(4, mantissa=1, bias=1, peak=6.0), _F4_LEVELS, device)
+            return _Nibbles(_Minifloats(4, mantissa=1, bias=1, peak=6.0), F4_LEVELS, device)
         case _:
             raise ValueError(f"{precision} has no grid")
 
 
 # The value of each of the sixteen codes, in the order of the codes.
-_I4_LEVELS = (
+I4_LEVELS: Final = (
     0.0,
     1.0,
     2.0,
@@ -75,7 +87,7 @@ _I4_LEVELS = (
     -2.0,
     -1.0,
 )
-_F4_LEVELS = (
+F4_LEVELS: Final = (
     0.0,
     0.5,
     1.0,
@@ -93,7 +105,7 @@ _F4_LEVELS = (
     -4.0,
     -6.0,
 )
-_NF4_LEVELS = (  # QLoRA, arXiv 2305.14314, appendix E
+NF4_LEVELS: Final = (  # QLoRA, arXiv 2305.14314, appendix E
     -1.0,
     -0.6961928009986877,
     -0.5250730514526367,
@@ -113,8 +125,10 @@ _NF4_LEVELS = (  # QLoRA, arXiv 2305.14314, appendix E
 )
 
 
-class _Integers:
+class _Integers(Rounding):
     """The integers from ``-peak`` to ``peak``; ties to even."""
+
+    even = True
 
     def __init__(self, peak: float) -> None:
         self.peak = peak
@@ -129,8 +143,10 @@ class _Integers:
         return codes.to(torch.float32)
 
 
-class _Minifloats:
+class _Minifloats(Rounding):
     """Floats of a sign, some exponent and ``mantissa`` bits, and no infinity; ties to even."""
+
+    even = False
 
     def __init__(self, bits: int, *, mantissa: int, bias: int, peak: float) -> None:
         self.peak = peak
@@ -176,31 +192,43 @@ class _E4M3(_Minifloats):
         return half.view(torch.float16).to(torch.float32).mul_(256.0)
 
 
-class _Levels:
-    """Any sixteen rising values in [-1, 1], found in a table of ``2 * CELLS + 1`` cells.
+class _Levels(Rounding):
+    """Any sixteen rising values in [-1, 1], found in a table of cells, ``CELLS`` to one.
 
     Nearest up to half a cell: a number so close to the middle of two values may go to either.
+    The table goes on to ``BOUND``, so that it knows the error of what saturates.
     """
 
     CELLS = 2048
+    BOUND = 1.25
     peak = 1.0
+    even = False
 
     def __init__(self, levels: Sequence[float], device: torch.device) -> None:
-        values = torch.tensor(levels, device=device)
-        cells = torch.arange(-self.CELLS, self.CELLS + 1, device=device) / self.CELLS
-        codes = (cells[:, None] - values).abs().argmin(1)
-        self._codes = codes.to(torch.uint8)
-        self._values = values[codes]
+        self.codes, self.values, self.squares = level_tables(levels, device)
 
     def snap_(self, scaled: Tensor) -> Tensor:
-        return scaled.copy_(self._values.index_select(0, self._cell(scaled)).view_as(scaled))
+        return scaled.copy_(self.values.index_select(0, self._cell(scaled)).view_as(scaled))
 
     def encode(self, snapped: Tensor) -> Tensor:
-        return self._codes.index_select(0, self._cell(snapped))
+        return self.codes.index_select(0, self._cell(snapped))
+
+    def squared_errors(self, scaled: Tensor) -> Tensor:
+        return self.squares.index_select(0, self._cell(scaled)).view_as(scaled)
 
     def _cell(self, scaled: Tensor) -> Tensor:
-        cell = scaled.clamp(-1.0, 1.0).mul_(self.CELLS).round_().add_(self.CELLS)
-        return cell.to(torch.int32).view(-1)
+        cell = scaled.clamp(-self.BOUND, self.BOUND).mul_(self.CELLS).round_()
+        return cell.to(torch.int32).add_(int(self.BOUND * self.CELLS)).view(-1)
+
+
+def level_tables(levels: Sequence[float], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return of each cell the code (uint8), the value (float32) and the squared error (int32)."""
+    values = torch.tensor(levels, device=device)
+    last = int(_Levels.BOUND * _Levels.CELLS)
+    cells = torch.arange(-last, last + 1, device=device) / _Levels.CELLS
+    codes = (cells[:, None] - values).abs().argmin(1)
+    errors = ((values[codes] - cells) * (8 * ERROR_STEPS)).round_().to(torch.int32)
+    return codes.to(torch.uint8), values[codes], errors.mul_(errors)
 
 
 class _Nibbles:
@@ -209,6 +237,8 @@ class _Nibbles:
     def __init__(self, rounding: Rounding, levels: Sequence[float], device: torch.device) -> None:
         self.peak = rounding.peak
         self.snap_ = rounding.snap_
+        self.squared_errors = rounding.squared_errors
+        self.even = rounding.even
         self._rounding = rounding
         values = torch.tensor(levels, device=device)
         pairs = torch.stack((values.repeat(16), values.repeat_interleave(16)), dim=1)

@@ -1,0 +1,189 @@
+"""Compiled decoding, alone or fused with the sums that closing a round is made of.
+
+A piece of a tile is decoded, scaled and added while it is in the innermost cache, contribution
+after contribution, so that sums are written to memory once. Each number takes the roundings of the
+torch path: value times scale, times coefficient, plus sum.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+from gradientmail.codecs.compiling import kernel
+from gradientmail.codecs.encoding import INTEGERS, MINIFLOATS, Array, Form, Number
+from gradientmail.codecs.layout import ALIGN, TILE
+
+f32, f64, i32 = np.float32, np.float64, np.int32
+
+PIECE: Final = 1024
+_BLOCKS: Final = PIECE // ALIGN
+
+Stored = tuple[Any, Any, Any]
+"""Entries of several contributions: bases int16 [N, tiles], scales uint8 [N, blocks], codes uint8
+[N, bytes]."""
+
+
+@kernel
+def combine_tiles(
+    form: Form, pairs: Array, stored: Stored, factors: Array, slots: Array, sums: tuple[Array, ...]
+) -> Number:
+    """Add up N stored contributions; return 0, or the number, from 1, of one that is not valid.
+
+    Args:
+        form: See ``encoding``.
+        pairs: int64 [256]: two float32 that a byte of four-bit codes stands for.
+        stored: What to add.
+        factors: float32 [1 or 2, N, tensors]: what each sum multiplies by.
+        slots: int32, the tensor of each block of ``ALIGN``.
+        sums: float32 to fill with the first sum; float64 with each block's squares of it, and of
+            the second sum where there is one.
+    """
+    bases, scales, codes = stored
+    total, squares, unit_squares = sums
+    values, room = np.empty(PIECE, np.float32), np.empty((2, PIECE), np.float64)
+    unit, own = np.empty(PIECE, np.float32), np.empty(2 * _BLOCKS, np.float32)
+    for piece in range(total.size // PIECE):
+        summed = total[piece * PIECE : piece * PIECE + PIECE]
+        blocks = slots[piece * _BLOCKS : piece * _BLOCKS + _BLOCKS]
+        for i in range(PIECE):
+            summed[i], unit[i] = f32(0.0), f32(0.0)
+        for n in range(bases.shape[0]):
+            base = i32(bases[n, piece * PIECE // TILE])
+            decode_piece(form, pairs, codes[n], piece, values)
+            if not scale_piece(form, scales[n], piece, base, own, values):
+                return n + 1
+            add_piece(values, own, blocks, factors[0, n], summed)
+            if factors.shape[0] == 2:
+                add_piece(values, own, blocks, factors[1, n], unit)
+        at = piece * _BLOCKS
+        squares_of(summed, room, squares[at : at + _BLOCKS])
+        if factors.shape[0] == 2:
+            squares_of(unit, room, unit_squares[at : at + _BLOCKS])
+    return 0
+
+
+@kernel
+def combine_rows(rows: Array, factors: Array, slots: Array, sums: tuple[Array, ...]) -> None:
+    """Add up N decoded contributions, float32 [N, elements]; else as ``combine_tiles``."""
+    total, squares, unit_squares = sums
+    room, unit = np.empty((2, PIECE), np.float64), np.empty(PIECE, np.float32)
+    own = np.full(2 * _BLOCKS, f32(1.0), np.float32)
+    for piece in range(total.size // PIECE):
+        summed = total[piece * PIECE : piece * PIECE + PIECE]
+        blocks = slots[piece * _BLOCKS : piece * _BLOCKS + _BLOCKS]
+        for i in range(PIECE):
+            summed[i], unit[i] = f32(0.0), f32(0.0)
+        for n in range(rows.shape[0]):
+            values = rows[n, piece * PIECE : piece * PIECE + PIECE]
+            add_piece(values, own, blocks, factors[0, n], summed)
+            if factors.shape[0] == 2:
+                add_piece(values, own, blocks, factors[1, n], unit)
+        at = piece * _BLOCKS
+        squares_of(summed, room, squares[at : at + _BLOCKS])
+        if factors.shape[0] == 2:
+            squares_of(unit, room, unit_squares[at : at + _BLOCKS])
+
+
+@kernel
+def decode_tiles(form: Form, pairs: Array, stored: Stored, out: Array) -> Number:
+    """Decode one contribution, N = 1, to float32; return as ``combine_tiles``."""
+    bases, scales, codes = stored
+    own = np.empty(2 * _BLOCKS, np.float32)
+    for piece in range(out.size // PIECE):
+        values = out[piece * PIECE : piece * PIECE + PIECE]
+        decode_piece(form, pairs, codes[0], piece, values)
+        base = i32(bases[0, piece * PIECE // TILE])
+        if not scale_piece(form, scales[0], piece, base, own, values):
+            return 1
+        for b in range(_BLOCKS):
+            block = values[b * ALIGN : b * ALIGN + ALIGN]
+            first, second = own[2 * b], own[2 * b + 1]
+            for i in range(ALIGN):
+                block[i] = block[i] * (first if i < 32 else second)
+    return 0
+
+
+@kernel
+def decode_piece(form: Form, pairs: Array, codes: Array, piece: int, out: Array) -> None:
+    """Fill the values of codes, unscaled; see ``grids``. A NaN of F8_E4M3 becomes one."""
+    if form[2] == 2:
+        inside, both = codes[piece * (PIECE // 2) :], out.view(np.int64)
+        for i in range(PIECE // 2):
+            both[i] = pairs[inside[i]]
+    elif form[0] == INTEGERS:
+        inside = codes[piece * PIECE :]
+        for i in range(PIECE):
+            out[i] = f32(np.int8(inside[i]))
+    elif form[0] == MINIFLOATS:
+        inside, bits = codes[piece * PIECE :], out.view(np.int32)
+        for i in range(PIECE):
+            magnitude = i32(inside[i] & 0x7F)
+            normal = i32(i32(magnitude << i32(20)) + i32(120 << 23))
+            small = f32(f32(magnitude) * f32(1 / 512)).view(np.int32)
+            kept = normal if magnitude >= i32(8) else small
+            kept = kept if magnitude < i32(0x7F) else i32(0x7FC00000)
+            bits[i] = i32(kept | i32(i32(inside[i] & 0x80) << i32(24)))
+
+
+@kernel
+def scale_piece(
+    form: Form, scales: Array, piece: int, base: Number, own: Array, values: Array
+) -> Number:
+    """Fill the scale of each 32 numbers; return whether base and values are valid."""
+    per = form[1] // 32
+    at, bits = piece * (PIECE // 32) // per, own.view(np.int32)
+    for b in range(2 * _BLOCKS):
+        bits[b] = i32(i32(i32(scales[at + b // per]) + base) << i32(20))
+    valid = base >= i32(64) and base <= i32(1562)
+    if form[0] == MINIFLOATS and form[2] == 1:
+        for i in range(PIECE):
+            valid &= values[i] == values[i]
+    return valid
+
+
+@kernel
+def add_piece(values: Array, own: Array, slots: Array, factors: Array, summed: Array) -> None:
+    """Add a piece, each block by its scales and its tensor's factor."""
+    for b in range(_BLOCKS):
+        inside = values[b * ALIGN : b * ALIGN + ALIGN]
+        sums = summed[b * ALIGN : b * ALIGN + ALIGN]
+        first, second, factor = own[2 * b], own[2 * b + 1], factors[slots[b]]
+        for i in range(ALIGN):
+            sums[i] = sums[i] + (inside[i] * (first if i < 32 else second)) * factor
+
+
+@kernel
+def squares_of(x: Array, room: Array, out: Array) -> None:
+    """Fill the sum of squares of each block; see ``reduce.block_squares``."""
+    first, second = room[0], room[1]
+    for i in range(PIECE // 2):
+        low, high = f64(x[2 * i]), f64(x[2 * i + 1])
+        first[i] = low * low + high * high
+    for i in range(PIECE // 4):
+        second[i] = first[2 * i] + first[2 * i + 1]
+    for i in range(PIECE // 8):
+        first[i] = second[2 * i] + second[2 * i + 1]
+    for i in range(PIECE // 16):
+        second[i] = first[2 * i] + first[2 * i + 1]
+    for i in range(PIECE // 32):
+        first[i] = second[2 * i] + second[2 * i + 1]
+    for i in range(PIECE // 64):
+        out[i] = first[2 * i] + first[2 * i + 1]
+
+
+@kernel
+def block_squares(x: Array, out: Array) -> None:
+    """Fill the sum of squares of each block of ``ALIGN`` of whole tiles."""
+    room = np.empty((2, PIECE), np.float64)
+    for piece in range(x.size // PIECE):
+        at = piece * _BLOCKS
+        squares_of(x[piece * PIECE : piece * PIECE + PIECE], room, out[at : at + _BLOCKS])
+
+
+@kernel
+def highest(bits: Array) -> Number:
+    """Return the largest magnitude of float32, as the bits of one."""
+    top = i32(0)
+    for i in range(bits.size):
+        top = max(top, i32(bits[i] & i32(0x7FFFFFFF)))
+    return top

@@ -1,0 +1,197 @@
+"""Compiled kernels where there are some: the same bits as torch gives, several times as fast.
+
+numba compiles them on their first call, for half a minute, and keeps them on disk. So nothing uses
+them before ``warm_up`` is done, which a process calls beside its work. Without numba, on another
+device, or where a kernel finds something wrong, torch does the work and says what is wrong.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradientmail.codecs.grids import F4_LEVELS, I4_LEVELS, NF4_LEVELS, grid_of, level_tables
+from gradientmail.codecs.layout import ALIGN, TILE
+from gradientmail.codecs.precision import Precision
+
+Array = Any
+"""A numpy array."""
+
+Module = Any
+"""A module of kernels, which type checkers see undecorated."""
+
+_FORMS: Final = {
+    Precision.I8: (0, 64, 1, 0, 0, 0),
+    Precision.F8_E4M3: (1, 64, 1, 3, 7, 0x80),
+    Precision.I4: (0, 32, 2, 0, 0, 0),
+    Precision.NF4: (2, 32, 2, 0, 0, 0),
+    Precision.F4: (1, 32, 2, 1, 1, 8),
+}
+"""See ``encoding.Form``."""
+
+_LEVELS: Final = {
+    Precision.I4: I4_LEVELS,
+    Precision.NF4: NF4_LEVELS,
+    Precision.F4: F4_LEVELS,
+}
+_LIMITS: Final = np.array([(127 + 100) << 23, 64], np.int32)
+"""Bits of ``blocks.LIMIT``, and the least scale code."""
+
+
+class _Kernels:
+    """The compiled modules, once they are, and why they are not."""
+
+    encoding: Module = None
+    decoding: Module = None
+    reason: str = "not compiled yet"
+
+
+_kernels: Final = _Kernels()
+
+
+def warm_up() -> bool:
+    """Load or compile all kernels, so that they are used from now on; return whether they are.
+
+    Takes seconds with a warm disk cache, half a minute without. Run it beside the work.
+    """
+    try:
+        # Not at the top: importing numba takes a second and 80 MB, and it may be missing.
+        from gradientmail.codecs import decoding, encoding  # noqa: PLC0415
+
+        _call_all(encoding, decoding)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with numba here: torch can do it
+        _kernels.reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return False
+    _kernels.encoding, _kernels.decoding, _kernels.reason = encoding, decoding, ""
+    return True
+
+
+def why_not() -> str:
+    """Return why kernels are not in use; empty when they are."""
+    return _kernels.reason
+
+
+def serves(precision: Precision, device: torch.device) -> bool:
+    """Whether kernels can code this."""
+    return not _kernels.reason and precision in _FORMS and device.type == "cpu"
+
+
+def encode(x: Tensor, precision: Precision) -> dict[str, Tensor] | None:
+    """See ``blocks.encode_chunk``, of flat float32; None: not finite, or above the limit."""
+    _, block, per, *_ = _FORMS[precision]
+    entries = {
+        "bases": torch.empty(len(x) // TILE, dtype=torch.int16),
+        "scales": torch.empty(len(x) // block, dtype=torch.uint8),
+        "codes": torch.empty(len(x) // per, dtype=torch.uint8),
+    }
+    flat, peak = x.detach().contiguous().numpy(), grid_of(precision, x.device).peak
+    arrays = tuple(entry.numpy() for entry in entries.values())
+    grid = _FORMS[precision], np.float32(peak), _marks(precision)
+    if _kernels.encoding.encode_tiles(flat, grid, _LIMITS, arrays):
+        return None
+    if precision is Precision.I8:
+        entries["codes"] = entries["codes"].view(torch.int8)
+    return entries
+
+
+def decode(chunk: Mapping[str, Tensor], precision: Precision, out: Tensor) -> bool:
+    """See ``blocks.decode_chunk``; False: it is not valid, and ``out`` holds nothing of use."""
+    stored = tuple(_bytes(chunk[name])[None] for name in ("bases", "scales", "codes"))
+    form, pairs = _FORMS[precision], _pairs(precision)
+    return not _kernels.decoding.decode_tiles(form, pairs, stored, out.numpy())
+
+
+def highest(x: Tensor) -> float | None:
+    """Return the largest magnitude in flat float32, NaN above infinity; None: no kernels."""
+    if _kernels.reason or x.device.type != "cpu" or not x.is_contiguous():
+        return None
+    bits = np.int32(_kernels.decoding.highest(x.detach().numpy().view(np.int32)))
+    return float(bits.view(np.float32))
+
+
+def block_squares(x: Tensor) -> Tensor | None:
+    """See ``reduce.block_squares``; None: no kernels."""
+    if _kernels.reason or x.device.type != "cpu" or not x.is_contiguous():
+        return None
+    out = torch.empty(x.numel() // ALIGN, dtype=torch.float64)
+    _kernels.decoding.block_squares(x.detach().view(-1).numpy(), out.numpy())
+    return out
+
+
+Sums = tuple[Tensor, Tensor, Tensor]
+"""float32 [elements]; float64 [blocks], its squares; the same of a second sum."""
+
+
+def combine(
+    stored: Sequence[Array], precision: Precision, factors: Array, slots: Array
+) -> Sums | None:
+    """Decode and add N contributions; None: one of them is not valid.
+
+    Args:
+        stored: Entries: bases int16 [N, tiles], scales uint8 [N, blocks], codes uint8 [N, bytes].
+        precision: That they have.
+        factors: float32 [1 or 2, N, tensors]: what each sum multiplies by.
+        slots: int32, the tensor of each block.
+    """
+    sums = _room(len(slots))
+    found = _kernels.decoding.combine_tiles(
+        _FORMS[precision], _pairs(precision), tuple(stored), factors, slots, _arrays(sums)
+    )
+    return None if found else sums
+
+
+def combine_rows(rows: Array, factors: Array, slots: Array) -> Sums:
+    """Add N decoded contributions, float32 [N, elements]; else as ``combine``."""
+    sums = _room(len(slots))
+    _kernels.decoding.combine_rows(rows, factors, slots, _arrays(sums))
+    return sums
+
+
+def _room(blocks: int) -> Sums:
+    squares = torch.zeros(2, blocks, dtype=torch.float64)
+    return torch.empty(blocks * ALIGN), squares[0], squares[1]
+
+
+def _arrays(tensors: Sequence[Tensor]) -> tuple[Array, ...]:
+    return tuple(tensor.numpy() for tensor in tensors)
+
+
+def _bytes(items: Tensor) -> Array:
+    return items.numpy() if items.dtype is torch.int16 else items.view(torch.uint8).numpy()
+
+
+@cache
+def _marks(precision: Precision) -> Array:
+    """Return what ``encoding.encode_tiles`` knows of levels."""
+    if precision is not Precision.NF4:
+        return np.zeros(16, np.int32)
+    codes, _, squares = level_tables(NF4_LEVELS, torch.device("cpu"))
+    levels = torch.tensor(NF4_LEVELS).view(torch.int32)
+    return torch.cat((squares * 16 + codes.to(torch.int32), levels)).numpy()
+
+
+@cache
+def _pairs(precision: Precision) -> Array:
+    """Return int64 [256]: the two float32 that a byte of four-bit codes stands for."""
+    values = torch.tensor(_LEVELS.get(precision, I4_LEVELS))
+    pairs = torch.stack((values.repeat(16), values.repeat_interleave(16)), dim=1)
+    return pairs.view(torch.int64).view(-1).numpy()
+
+
+def _call_all(encoding: Module, decoding: Module) -> None:
+    """Call each kernel once with the types that it will be called with."""
+    x, sums = np.zeros(TILE, np.float32), _arrays(_room(TILE // ALIGN))
+    slots, factors = np.zeros(TILE // ALIGN, np.int32), np.zeros((2, 1, 1), np.float32)
+    form, pairs = _FORMS[Precision.I8], _pairs(Precision.I8)
+    entries = np.full(1, 64, np.int16), np.zeros(TILE // 64, np.uint8), np.zeros(TILE, np.uint8)
+    stored = tuple(entry[None] for entry in entries)
+    grid = form, np.float32(127), _marks(Precision.I8)
+    encoding.encode_tiles(x, grid, _LIMITS, entries)
+    decoding.decode_tiles(form, pairs, stored, x)
+    decoding.combine_tiles(form, pairs, stored, factors, slots, sums)
+    decoding.combine_rows(x[None], factors, slots, sums)
+    decoding.block_squares(x, sums[1])
+    decoding.highest(x.view(np.int32))

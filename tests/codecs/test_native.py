@@ -1,0 +1,246 @@
+"""Compiled kernels give the bits that torch gives, whatever the numbers; and may be missing."""
+
+import itertools
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch import Tensor
+
+from gradientmail.algorithms.reduce import BLOCK, block_squares, per_block
+from gradientmail.codecs import native
+from gradientmail.codecs.blocks import LIMIT, decode_chunk, encode_chunk
+from gradientmail.codecs.layout import CHUNK, TILE, layout
+from gradientmail.codecs.precision import Precision
+from gradientmail.errors import GradientMailError, NonFiniteError, PayloadError
+
+SCALED = [Precision.F8_E4M3, Precision.I8, Precision.I4, Precision.NF4, Precision.F4]
+scaled = pytest.mark.parametrize("precision", SCALED)
+SPECIAL = [0.0, -0.0, 1e-45, -1e-45, 1.2e-38, 2.0**-126, 2.0**-119, 0.5, 1.5, -2.5, 3.0, LIMIT]
+"""Zeros of both signs, denormals, ties, the least scale, the limit."""
+
+
+@pytest.fixture(autouse=True)
+def compiled() -> Iterator[None]:
+    before = native._kernels.reason
+    assert native.warm_up(), native.why_not()
+    yield
+    native._kernels.reason = before
+
+
+def by_torch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(native._kernels, "reason", "switched off")
+    return monkeypatch
+
+
+def bits(x: Tensor) -> bytes:
+    return x.contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def both_ways(x: Tensor, precision: Precision) -> None:
+    """Compare entries and what is decoded from them."""
+    with pytest.MonkeyPatch.context() as patch:
+        by_torch(patch)
+        chunk = encode_chunk(x, precision)
+        said = decode_chunk(chunk, precision)
+    found = encode_chunk(x, precision)
+    assert {name: bits(items) for name, items in found.items()} == {
+        name: bits(items) for name, items in chunk.items()
+    }
+    assert {name: items.dtype for name, items in found.items()} == {
+        name: items.dtype for name, items in chunk.items()
+    }
+    assert bits(decode_chunk(found, precision)) == bits(said)
+
+
+floats = st.one_of(
+    st.sampled_from(SPECIAL + [-value for value in SPECIAL]),
+    st.floats(-(2.0**100), 2.0**100, width=32),
+    st.integers(-1024, 1024).map(lambda n: n / 8),
+)
+tiles = hnp.arrays(np.float32, TILE, elements=floats, fill=st.sampled_from([0.0, -0.0, 1.0]))
+
+
+@scaled
+@settings(max_examples=40, deadline=None)
+@given(tile=tiles)
+def test_special_numbers_have_the_same_bits(precision: Precision, tile: np.ndarray) -> None:
+    both_ways(torch.from_numpy(tile), precision)
+
+
+@scaled
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.0, 40.0), power=st.sampled_from([1, 3]))
+def test_numbers_of_many_orders_have_the_same_bits(
+    precision: Precision, seed: int, spread: float, power: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(2 * TILE, generator=generator)
+    blocks = torch.randn(2 * TILE // 32, 1, generator=generator) * spread
+    x = (x.view(-1, 32) * torch.exp2(blocks).clamp(2.0**-140, 2.0**90)).view(-1)
+    both_ways((x**power).clamp(-LIMIT, LIMIT), precision)
+
+
+@scaled
+def test_every_tie_and_its_neighbours_have_the_same_bits(precision: Precision) -> None:
+    """In each block a peak that makes the scale a power of two, and multiples of a quarter."""
+    peak = {"I8": 127.0, "F8_E4M3": 448.0, "I4": 7.0, "NF4": 1.0, "F4": 6.0}[precision]
+    x = torch.arange(-TILE // 2, TILE // 2) / (TILE // 2) * peak
+    ties = (x * 8).round() / 8
+    for exponent, values in itertools.product((-130, -119, -20, 0, 90), (x, ties)):
+        rows = (values * 2.0**exponent).view(-1, 64).clone()
+        rows[:, ::32] = peak * 2.0**exponent
+        both_ways(rows.view(-1), precision)
+        both_ways(torch.nextafter(rows, torch.tensor(0.0)).view(-1), precision)
+
+
+@scaled
+def test_whole_chunks_and_strided_views_have_the_same_bits(precision: Precision) -> None:
+    x = torch.randn(2 * CHUNK, generator=torch.Generator().manual_seed(1))
+    both_ways(x[:CHUNK], precision)
+    both_ways(x[::2], precision)
+    both_ways(torch.zeros(TILE), precision)
+    both_ways(torch.zeros(0), precision)
+
+
+@scaled
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), LIMIT * 1.01])
+def test_what_cannot_be_sent_is_refused_in_the_same_words(
+    precision: Precision, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.ones(3 * TILE)
+    x[TILE + 5] = value
+    with pytest.raises((NonFiniteError, PayloadError)) as found:
+        encode_chunk(x, precision)
+    by_torch(monkeypatch)
+    with pytest.raises(type(found.value)) as said:
+        encode_chunk(x, precision)
+    assert str(found.value) == str(said.value)
+
+
+@scaled
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    base=st.one_of(st.integers(64, 1562), st.integers(-(2**15), 2**15 - 1)),
+    mask=st.sampled_from([0x77, 0xFF]),
+)
+def test_any_bytes_decode_to_the_same_bits_or_the_same_error(
+    precision: Precision, seed: int, base: int, mask: int
+) -> None:
+    _, scales, codes = precision.entries
+    random = np.random.default_rng(seed)
+    code = torch.from_numpy(random.integers(0, 256, TILE // codes.per, np.uint8)) & mask
+    chunk = {
+        "bases": torch.tensor([base], dtype=torch.int16),
+        "scales": torch.from_numpy(random.integers(0, 256, TILE // scales.per, np.uint8)),
+        "codes": code.view(torch.int8) if precision is Precision.I8 else code,
+    }
+
+    def outcome() -> bytes | str:
+        try:
+            return bits(decode_chunk(chunk, precision))
+        except GradientMailError as error:
+            return str(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        by_torch(patch)
+        said = outcome()
+    assert outcome() == said
+
+
+# -- sums ---------------------------------------------------------------------------------------
+
+FRAGMENT = layout([("a", 700), ("b", 64), ("c", 2 * TILE)])
+
+
+@pytest.mark.parametrize("precision", [*SCALED, Precision.F32])
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("count", [1, 3])
+def test_sums_have_the_bits_of_decoding_scaling_and_adding_in_order(
+    precision: Precision, kinds: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(count)
+    chunks = [torch.randn(FRAGMENT.numel, generator=generator) * 10**k for k in range(count)]
+    factors = torch.randn(kinds, count, 3, generator=generator)
+    slots = per_block(FRAGMENT, [0.0, 1.0, 2.0], 0, FRAGMENT.numel).view(-1).to(torch.int32)
+    encoded = [encode_chunk(x, precision) for x in chunks]
+    if precision is Precision.F32:
+        found = native.combine_rows(torch.stack(chunks).numpy(), factors.numpy(), slots.numpy())
+    else:
+        stored = [
+            torch.stack([one[name] for one in encoded]) for name in ("bases", "scales", "codes")
+        ]
+        arrays = [
+            s.numpy() if s.dtype is torch.int16 else s.view(torch.uint8).numpy() for s in stored
+        ]
+        combined = native.combine(arrays, precision, factors.numpy(), slots.numpy())
+        assert combined is not None
+        found = combined
+    by_torch(monkeypatch)
+    sums = torch.zeros(2, FRAGMENT.numel)
+    for index, one in enumerate(encoded):
+        x = decode_chunk(one, precision).view(-1, BLOCK)
+        for kind in range(kinds):
+            sums[kind] += (x * factors[kind, index][slots.long()].unsqueeze(1)).view(-1)
+    assert bits(found[0]) == bits(sums[0])
+    assert bits(found[1]) == bits(block_squares(sums[0]))
+    assert bits(found[2]) == bits(block_squares(sums[1]))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    tile=hnp.arrays(
+        np.float32, TILE, elements=st.floats(width=32, allow_nan=False), fill=st.just(3e38)
+    )
+)
+def test_squares_have_the_same_bits(tile: np.ndarray) -> None:
+    found = block_squares(torch.from_numpy(tile))
+    with pytest.MonkeyPatch.context() as patch:
+        by_torch(patch)
+        assert bits(found) == bits(block_squares(torch.from_numpy(tile)))
+
+
+def test_one_damaged_contribution_is_found() -> None:
+    chunk = encode_chunk(torch.ones(TILE), Precision.I8)
+    stored = [
+        chunk["bases"].repeat(2, 1).numpy(),
+        chunk["scales"].repeat(2, 1).numpy(),
+        chunk["codes"].view(torch.uint8).repeat(2, 1).numpy(),
+    ]
+    stored[0][1] = 63
+    factors, slots = np.ones((1, 2, 1), np.float32), np.zeros(TILE // BLOCK, np.int32)
+    assert native.combine(stored, Precision.I8, factors, slots) is None
+
+
+# -- when they are not there ----------------------------------------------------------------------
+
+
+def test_nothing_is_compiled_before_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native._kernels, "reason", "not compiled yet")
+    monkeypatch.setattr(native._kernels, "encoding", None)
+    assert not native.serves(Precision.I8, torch.device("cpu"))
+    assert encode_chunk(torch.ones(TILE), Precision.I8)["codes"].max() == 114
+
+
+def test_other_devices_and_formats_are_torchs() -> None:
+    assert native.serves(Precision.I8, torch.device("cpu"))
+    assert not native.serves(Precision.I8, torch.device("meta"))
+    assert not native.serves(Precision.BF16, torch.device("cpu"))
+
+
+def test_without_numba_torch_does_the_work_and_the_reason_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("encoding", "decoding", "compiling"):
+        monkeypatch.delitem(sys.modules, f"gradientmail.codecs.{module}", raising=False)
+        monkeypatch.delattr(f"gradientmail.codecs.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert not native.warm_up()
+    assert "numba" in native.why_not()
+    assert encode_chunk(torch.ones(TILE), Precision.I8)["codes"].max() == 114
