@@ -7,6 +7,7 @@ from typing import Any, Final
 from gradientmail.algorithms.aggregator import MASTER, PARAMS, UPDATE, Aggregator
 from gradientmail.algorithms.alignment import ALIGNMENTS, Alignment
 from gradientmail.algorithms.choices import Choices
+from gradientmail.algorithms.gossip import GOSSIPS, Gossip
 from gradientmail.algorithms.guards import GUARDS
 from gradientmail.algorithms.outer import OUTERS, OuterOptimizer
 from gradientmail.algorithms.rules import MERGES
@@ -18,6 +19,7 @@ from gradientmail.config import RunSettings
 from gradientmail.errors import SettingsError
 from gradientmail.protocol.schedule import RoundSchedule
 from gradientmail.protocol.selection import Selection, selection_of
+from gradientmail.protocol.topology import Topology, topology_of
 
 CHOICES: Final[Mapping[str, Choices[Any]]] = {
     known.kind: known for known in (OUTERS, SCHEDULES, MERGES, WEIGHTS, GUARDS)
@@ -26,6 +28,9 @@ CHOICES: Final[Mapping[str, Choices[Any]]] = {
 
 DELTA = "delta"
 """The section of a contribution's payload."""
+
+FAST, SLOW = "fast", "slow"
+"""The sections of a neighbour's: parameters after its inner steps, and before them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,8 @@ class Algorithm:
         aggregator: Contributions to the next version.
         alignment: A commit to local parameters.
         selection: Which live learners a round asks for.
+        topology: Who mixes with whom where there is no closer.
+        gossip: What they make of each other's parameters.
 
     Example:
         >>> algorithm_of(RunSettings(sync_every=100, fragments=4)).schedule.step_of(0)
@@ -56,6 +63,8 @@ class Algorithm:
     aggregator: Aggregator
     alignment: Alignment
     selection: Selection
+    topology: Topology
+    gossip: Gossip
 
     @property
     def quorum(self) -> int:
@@ -71,6 +80,13 @@ class Algorithm:
     def alone(self) -> bool:
         """Whether learners exchange with nobody."""
         return self.settings.exchange == "nobody"
+
+    def gossip_format(self, numel: int) -> PayloadFormat:
+        """Return the payload format of what neighbours post to each other."""
+        sections = {FAST: self.commit_dtype}
+        if self.gossip.posts_slow:
+            sections[SLOW] = self.commit_dtype
+        return PayloadFormat(numel, sections)
 
     @property
     def flush_on_close(self) -> bool:
@@ -131,6 +147,8 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         aggregator=_aggregator(settings),
         alignment=ALIGNMENTS[settings.alignment](settings.mixing),
         selection=selection_of(settings.selection, settings.selection_settings),
+        topology=topology_of(settings.topology, settings.topology_settings),
+        gossip=GOSSIPS.make(settings.gossip, settings.gossip_settings),
     )
 
 
