@@ -32,8 +32,8 @@ SPEED = [name for name in NAMES if name != "train"]
 USAGE = """
 scripts/bench NAME     measure, print a table
 scripts/bench quick    a first look at all of them in under two minutes, for a person to compare
-scripts/bench all      measure what has no result of this code yet, write docs/benchmarks.md
-scripts/bench page     only write docs/benchmarks.md from the results there are in build/bench
+scripts/bench all      measure what has no result of this code yet, write the tables in docs/
+scripts/bench pages    only write them, from the results there are in build/bench
 """
 
 
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"names:\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("name", choices=[*NAMES, "all", "quick", "page"], metavar="NAME")
+    made.add_argument("name", choices=[*NAMES, "all", "quick", "pages"], metavar="NAME")
     made.add_argument("--json", action="store_true", help="print JSON instead of a table")
     made.add_argument("--peer", action="store_true", help="also set up and measure the peers")
     made.add_argument("--size", choices=["tiny", "quick", "full"], default="full")
@@ -63,8 +63,8 @@ def main() -> None:
         case "quick":
             for name in SPEED:
                 _in_a_process(name, "--size", "quick")
-        case "page":
-            write_page()
+        case "pages":
+            write_pages()
         case name:
             measured = measure(name, Options(size=given.size, peer=given.peer))
             if given.json:
@@ -113,7 +113,7 @@ def _tell(result: Result) -> None:
 
 
 def measure_all(*, fresh: bool, peer: bool) -> None:
-    """Measure what has no result of this code, each in a process of its own; write the page."""
+    """Measure what has no result of this code, each in a process of its own; write pages."""
     code = code_digest()
     for name in SPEED:
         found = report.kept(name)
@@ -121,7 +121,7 @@ def measure_all(*, fresh: bool, peer: bool) -> None:
             print(f"{name}: measured already, in {found.took_s:.0f} s", flush=True)
             continue
         _in_a_process(name, *(["--peer"] if peer else []))
-    write_page()
+    write_pages()
 
 
 def _in_a_process(name: str, *flags: str) -> None:
@@ -134,10 +134,10 @@ def _in_a_process(name: str, *flags: str) -> None:
         print(f"{name} failed with status {done.returncode}", flush=True)
 
 
-def write_page() -> None:
-    """Write docs/benchmarks.md."""
-    missing = report.write_page()
-    print(f"wrote {report.PAGE.relative_to(ROOT)}")
+def write_pages() -> None:
+    """Write the tables of the pages."""
+    missing = report.write_pages()
+    print(f"wrote {' and '.join(str(page.relative_to(ROOT)) for page in report.PAGES)}")
     if missing:
         print(f"without a result of {', '.join(missing)}: what stood there stays")
 

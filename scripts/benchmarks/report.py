@@ -1,4 +1,4 @@
-"""What was measured, kept as JSON and shown as tables: on a terminal and in docs/benchmarks.md."""
+"""What was measured, kept as JSON and shown as tables: on a terminal and in docs/."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from benchmarks.frame import ROOT, Figure, Result, Size, Skipped
 from benchmarks.machine import Machine
 
 RESULTS = ROOT / "build" / "bench"
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "comparison.md")
 MARKED = re.compile(r"<!-- bench: (?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 COLUMNS = ("what", "of", "figure", "spread", "must be", "met", "wall s", "CPU s", "note")
 
@@ -118,22 +118,22 @@ def summary(measured: Measured) -> str:
 # -- the page -------------------------------------------------------------------------------
 
 
-def write_page() -> list[str]:
-    """Fill the marked parts of docs/benchmarks.md from the runs kept; return what is missing."""
-    missing: list[str] = []
+def write_pages() -> list[str]:
+    """Fill the marked parts of the pages from the runs kept; return what is missing."""
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    names = {match["name"] for text in texts.values() for match in MARKED.finditer(text)}
+    runs = {name: found for name in sorted(names) if (found := kept(name))}
+    special = {"machine": _machines, "peers": _beside_peers}
 
     def fill(match: re.Match[str]) -> str:
         name = match["name"]
-        if name == "machine":
-            return _marked(name, _machines(missing_ok=True))
-        found = kept(name)
-        if found is None:
-            missing.append(name)
-            return match[0]
-        return _marked(name, _section(found))
+        if name in special and runs:
+            return _marked(name, special[name](list(runs.values())))
+        return _marked(name, _section(runs[name])) if name in runs else match[0]
 
-    PAGE.write_text(MARKED.sub(fill, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    return missing
+    for page, text in texts.items():
+        page.write_text(MARKED.sub(fill, text), encoding="utf-8")
+    return sorted(names - runs.keys() - special.keys())
 
 
 def _marked(name: str, body: str) -> str:
@@ -147,21 +147,51 @@ def _section(found: Measured) -> str:
         f"`scripts/bench {found.name}{peer}` at {found.commit} on {found.at}, "
         f"{found.took_s:.0f} s: {summary(found)}."
     )
+    return f"{about}\n\n{_table(header, lines)}"
+
+
+def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in (header, *lines)]
     escaped.insert(1, ["---"] * len(header))
-    return "\n".join([about, "", *(f"| {' | '.join(line)} |" for line in escaped)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
-def _machines(*, missing_ok: bool) -> str:
+def _beside_peers(runs: Sequence[Measured]) -> str:
+    """Show what was measured of us and of a peer under one name."""
+    lines, peers = [], []
+    for run in runs:
+        figures = [one for one in run.results if isinstance(one, Figure)]
+        for ours in (one for one in figures if one.of == "ours"):
+            theirs = {one.of: one for one in figures if one.what == ours.what and one is not ours}
+            peers += [name for name in theirs if name not in peers]
+            if theirs:
+                lines.append((run.name, ours, theirs))
+    if not lines:
+        return "No peer was measured yet."
+    return _table(
+        ["benchmark", "what", "gradientmail", *peers],
+        [
+            [
+                name,
+                ours.what,
+                f"{number(ours.value)} {ours.unit}",
+                *(_shown(theirs.get(peer)) for peer in peers),
+            ]
+            for name, ours, theirs in lines
+        ],
+    )
+
+
+def _shown(figure: Figure | None) -> str:
+    return "" if figure is None else f"{number(figure.value)} {figure.unit}"
+
+
+def _machines(runs: Sequence[Measured]) -> str:
     """Say on what the runs kept were measured; usually on one machine."""
-    names = [match["name"] for match in MARKED.finditer(PAGE.read_text(encoding="utf-8"))]
-    runs = [found for name in names if (found := kept(name))]
     machines: list[Machine] = []
     for run in runs:
         if run.machine not in machines:
             machines.append(run.machine)
-    if not machines and missing_ok:
-        return "Nothing was measured yet."
     return "\n".join(map(_machine, machines))
 
 

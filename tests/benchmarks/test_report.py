@@ -29,6 +29,8 @@ old
 <!-- bench: codec -->
 kept
 <!-- end -->
+<!-- bench: peers -->
+<!-- end -->
 """
 
 
@@ -36,7 +38,7 @@ kept
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "page.md"
     path.write_text(PAGE)
-    monkeypatch.setattr(report, "PAGE", path)
+    monkeypatch.setattr(report, "PAGES", (path,))
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
     return path
 
@@ -64,7 +66,7 @@ def test_what_is_kept_reads_back(page: Path) -> None:
 
 def test_the_page_gets_tables_between_its_marks_and_nothing_else_changes(page: Path) -> None:
     report.keep(measured(SLOW))
-    assert report.write_page() == ["codec"]
+    assert report.write_pages() == ["codec"]
     text = page.read_text()
     assert "old" not in text
     assert "| put 1 KB | 1.25 x | 1 .. 1.50 | <= 1.1 | NO |" in text
@@ -75,10 +77,17 @@ def test_the_page_gets_tables_between_its_marks_and_nothing_else_changes(page: P
 
 def test_writing_the_page_twice_changes_nothing(page: Path) -> None:
     report.keep(measured(SLOW))
-    report.write_page()
+    report.write_pages()
     once = page.read_text()
-    report.write_page()
+    report.write_pages()
     assert page.read_text() == once
+
+
+def test_what_was_measured_of_a_peer_under_the_same_name_stands_beside_ours(page: Path) -> None:
+    theirs = Figure(what="put 1 KB", value=3, unit="x", of="other")
+    report.keep(measured(SLOW, theirs, Figure(what="alone", value=1, unit="x", of="other")))
+    report.write_pages()
+    assert "| store | put 1 KB | 1.25 x | 3 x |" in page.read_text()
 
 
 def test_columns_in_which_nothing_stands_are_left_out() -> None:
