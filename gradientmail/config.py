@@ -24,7 +24,7 @@ AtLeastZero = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0.0, le=1e7)]
 Table = dict[str, Any]
-"""Settings of a choice that another setting names, as JSON values."""
+"""Settings by name, as JSON values."""
 
 WireFormat = Literal["F32", "F16", "BF16", "F8_E4M3", "I8", "I4", "NF4", "F4"]
 DeltaFormat = Literal[WireFormat, "I2", "SIGN", "SPARSE"]
@@ -49,6 +49,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             never waits.
         plan: How tensors are dealt to fragments: bytes (equal sizes in model order) or strided
             (every P-th transformer block).
+        modules: Settings of parts of the model, by name prefix; exchange = "nobody" keeps a part
+            with each learner. See docs/algorithms.md.
         merge: How several contributions become one: weighted-mean, radial-directional-mean,
             norm-clipped-mean, coordinate-median, trimmed-mean, krum, multi-krum or bulyan; see
             docs/algorithms.md.
@@ -77,14 +79,14 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         quorum: Accepted contributions that open the grace window.
         grace_s: How long it stays open; none until every live learner has been heard.
         max_staleness: Oldest contribution that counts, in versions behind.
-        guard: What is done about a learner that went elsewhere than the round: none, suppress or
-            damp.
+        guard: What is done about a learner that went elsewhere than the round: off (nothing),
+            suppress or damp.
         guard_settings: Its settings.
         clip_ratio: A norm above this many times the round's median is scaled down to it; none
             scales nothing.
         flush_on_close: A leaving learner posts its unfinished steps as final.
-        selection: Which live learners a round asks for: all, random (a fraction) or tags. The others
-            sit it out, and rounds do not wait for them.
+        selection: Which live learners a round asks for: all, random (a fraction) or tags. The
+            others sit it out, and rounds do not wait for them.
         selection_settings: Its settings: fraction, or the tags required.
         proximal: FedProx's mu: adds mu (theta - anchor) to the gradients of each inner step.
         stop_after_rounds: The run ends after this many rounds; none when asked to.
@@ -108,6 +110,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: AtLeastOne = 1
     overlap_steps: AtLeastZero | None = 0
     plan: Literal["bytes", "strided"] = "bytes"
+    modules: Table = {}
     merge: str = "weighted-mean"
     merge_settings: Table = {}
     weights: str = "uniform"
@@ -130,7 +133,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     quorum: AtLeastOne = 1
     grace_s: Seconds | None = None
     max_staleness: AtLeastZero = 0
-    guard: str = "none"
+    guard: str = "off"
     guard_settings: Table = {}
     clip_ratio: Annotated[float, msgspec.Meta(ge=1.0, le=1e6)] | None = 10.0
     flush_on_close: bool = False

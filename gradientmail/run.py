@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from gradientmail.algorithm import Algorithm, algorithm_of
 from gradientmail.codecs.layout import FragmentLayout, layout
 from gradientmail.errors import RecordError
 from gradientmail.mailbox import Mailbox
+from gradientmail.protocol.modules import REST, prefix_of, settings_of
 from gradientmail.records import keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.estimates import Estimates
@@ -77,6 +79,13 @@ class Run:
         """The run's own name, which every record repeats."""
         return self.manifest.run
 
+    @cached_property
+    def algorithms(self) -> tuple[Algorithm, ...]:
+        """Return the algorithm of each fragment: the run's, or that of its module."""
+        if not self.manifest.settings.modules:
+            return (self.algorithm,) * len(self.layouts)
+        return algorithms_of(self.manifest)
+
     def origin(self, fragment: int) -> Version:
         """Return version 0 of ``fragment``."""
         params = self.manifest.fragments[fragment].params
@@ -125,6 +134,15 @@ def as_version(found: tuple[RoundRecord, str] | None) -> Version | None:
         params=record.params,
         record=record,
     )
+
+
+def algorithms_of(manifest: Manifest) -> tuple[Algorithm, ...]:
+    """Return the algorithm of each fragment; its parameters are all of one module."""
+    settings = manifest.settings
+    prefixes = (REST, *settings.modules)
+    made = {prefix: algorithm_of(settings_of(settings, prefix)) for prefix in prefixes}
+    firsts = (fragment.entries[0].name for fragment in manifest.fragments)
+    return tuple(made[prefix_of(name, settings.modules)] for name in firsts)
 
 
 async def open_run(store: Store) -> Run:

@@ -114,7 +114,7 @@ class Damp(Choice, frozen=True):
 NO_GUARD: Final = NoGuard()
 
 GUARDS: Final[Choices[Guard]] = Choices(
-    "guard", {"none": NoGuard, "suppress": Suppress, "damp": Damp}
+    "guard", {"off": NoGuard, "suppress": Suppress, "damp": Damp}
 )
 
 

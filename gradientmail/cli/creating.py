@@ -3,7 +3,6 @@
 from rich.console import Console
 from rich.table import Table
 
-from gradientmail.algorithm import algorithm_of
 from gradientmail.cli.devices import device_named
 from gradientmail.cli.stores import with_store
 from gradientmail.cli.tables import compact_table, output, size
@@ -14,7 +13,7 @@ from gradientmail.learner.parameters import exchanged
 from gradientmail.learner.program import load_program
 from gradientmail.operations.creating import create_run, require_no_run
 from gradientmail.records.manifest import Manifest
-from gradientmail.run import fragment_layout, numel_of
+from gradientmail.run import algorithms_of, fragment_layout, numel_of
 from gradientmail.store.base import Store
 
 
@@ -53,13 +52,13 @@ def _print(console: Console, url: str, manifest: Manifest) -> None:
 
 def _fragments(manifest: Manifest) -> Table:
     """Return a table of what each fragment costs a learner a round, beside float32 gradients."""
-    algorithm = algorithm_of(manifest.settings)
+    algorithms = algorithms_of(manifest)
     specs = {spec.name: spec for spec in manifest.tensors}
     table = compact_table(
         "fragment", "tensors", "numbers", "up/round", "down/round", "<from ... to"
     )
     for index, fragment in enumerate(manifest.fragments):
-        layout = fragment_layout(fragment.entries, specs)
+        layout, algorithm = fragment_layout(fragment.entries, specs), algorithms[index]
         update = algorithm.update_format(layout.numel)
         down = update.size_bytes(None) if update else fragment.params.size_bytes
         up = algorithm.delta_format(layout.numel).size_bytes(None)

@@ -35,7 +35,8 @@ class FragmentCloser:
         self.present = present
         self._desk = desk
         self._layout = desk.run.layouts[present.fragment]
-        self._roles = roles(desk.run.algorithm, self._layout.numel)
+        self._algorithm = desk.run.algorithms[present.fragment]
+        self._roles = roles(self._algorithm, self._layout.numel)
         self._anchors = {present.number: present.digest}
         self._verdicts: Mapping[str, Verdict] = {}
         self._collecting: Collecting | None = None
@@ -44,7 +45,7 @@ class FragmentCloser:
             store=desk.run.mailbox.store,
             spool=desk.spool,
             layout=self._layout,
-            payload_format=desk.run.algorithm.delta_format(self._layout.numel),
+            payload_format=self._algorithm.delta_format(self._layout.numel),
             offload=desk.offload,
         )
 
@@ -109,7 +110,7 @@ class FragmentCloser:
             fragment=present.fragment,
             version=present.number + 1,
             anchors={n: digest for n, digest in self._anchors.items() if n >= oldest},
-            precision=run.algorithm.delta_dtype,
+            precision=self._algorithm.delta_dtype,
             tensors=len(self._layout.slots),
             applied=present.applied,
         )
@@ -131,7 +132,7 @@ class FragmentCloser:
         began, nonce = self._desk.clock.now(), fresh_nonce(self._desk.rng)
         record = self._empty_record(nonce)
         try:
-            missing = self._desk.run.algorithm.aggregator.shortfall(len(collected.accepted))
+            missing = self._algorithm.aggregator.shortfall(len(collected.accepted))
             if collected.accepted and missing:  # they count in a later round
                 collected = dataclasses.replace(collected, accepted=())
                 record = replace(record, missing=missing)
@@ -192,7 +193,7 @@ class FragmentCloser:
         )
         paths = {role: desk.spool.path(key) for role, key in target.items()}
         outcome = await desk.offload(
-            aggregate, desk.run.algorithm, self._layout, accepted, files, paths
+            aggregate, self._algorithm, self._layout, accepted, files, paths
         )
         uploads = [self._upload(key) for key in target.values()]
         return outcome, dict(zip(target, await asyncio.gather(*uploads), strict=True))

@@ -110,7 +110,7 @@ class Outbox:
         self._acknowledged.set()
 
     def _format(self, fragment: int) -> PayloadFormat:
-        return self._run.algorithm.delta_format(self._run.layouts[fragment].numel)
+        return self._run.algorithms[fragment].delta_format(self._run.layouts[fragment].numel)
 
     async def _encode(self, draft: Draft) -> None:
         fragment, residual = draft.fragment, self.residuals[draft.fragment]
@@ -151,7 +151,7 @@ class Outbox:
             tokens=draft.tokens,
             step_s=draft.step_s,
             final=draft.final,
-            precision=self._run.algorithm.delta_dtype,
+            precision=self._run.algorithms[draft.fragment].delta_dtype,
             norms=encoded.norms,
             digest=canonical.digest_of(memoryview(encoded.data)),
             nonce=draft.nonce,

@@ -10,7 +10,7 @@ object under several names) travel once, under the first name in model order.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -33,8 +33,12 @@ DIFFERENCES_SHOWN = 20
 # -- the contract ---------------------------------------------------------------------------
 
 
-def describe(model: nn.Module, *, buffers: BufferPolicy) -> tuple[TensorSpec, ...]:
+def describe(
+    model: nn.Module, *, buffers: BufferPolicy, local: Callable[[str], bool] = lambda _: False
+) -> tuple[TensorSpec, ...]:
     """Return the contract of ``model``: its parameters, then its buffers, in model order.
+
+    ``local`` says of a canonical name whether that tensor stays with each learner.
 
     Raises:
         SettingsError: the model cannot be exchanged: nothing in it is trainable, or a tensor that
@@ -50,7 +54,7 @@ def describe(model: nn.Module, *, buffers: BufferPolicy) -> tuple[TensorSpec, ..
         averaged = (
             buffers == "averaged" and name in persistent and tensor.dtype in EXCHANGED_DTYPES
         )
-        travels = tensor.requires_grad if is_parameter else averaged
+        travels = (tensor.requires_grad if is_parameter else averaged) and not local(first)
         if travels:
             _refuse_unsupported(name, tensor)
             travelling[first] = tensor
@@ -66,8 +70,8 @@ def describe(model: nn.Module, *, buffers: BufferPolicy) -> tuple[TensorSpec, ..
         )
     if not any(spec.kind == "parameter" and spec.trainable for spec in specs):
         raise SettingsError(
-            "the model has no trainable parameter, so there is nothing to exchange; "
-            "set requires_grad=True on the parameters to train"
+            "the model has no trainable parameter that is not kept local, so there is nothing to "
+            "exchange; set requires_grad=True on the parameters to train"
         )
     _refuse_overlap(travelling)
     return tuple(specs)

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import random
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,7 @@ from gradientmail.learner.state import State, StateDir
 from gradientmail.learner.training import Training
 from gradientmail.logs import get_logger
 from gradientmail.names import learner_name, require_name
+from gradientmail.protocol.modules import stays_local
 from gradientmail.protocol.publishing import Hold
 from gradientmail.run import Run, Version, open_run
 from gradientmail.store.metered import Meter
@@ -234,7 +236,9 @@ class Learner:
             await store.close()
 
     def _require_same_model(self, run: Run) -> None:
-        here = describe(self._model, buffers=run.manifest.settings.buffers)
+        settings = run.manifest.settings
+        local = partial(stays_local, settings=settings)
+        here = describe(self._model, buffers=settings.buffers, local=local)
         if different := differences(run.manifest.tensors, here):
             raise ContractError(different)
 

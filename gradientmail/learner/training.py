@@ -284,7 +284,7 @@ class Training:
             self.publishing = self.publishing.sat_out(self.step)
         snapshot, since = self._snapshot(fragment)
         dropped = self._resolve(fragment, arrival.history)
-        rule, end = self._run.algorithm.alignment, self._run.layouts[p].parameters_end
+        rule, end = self._run.algorithms[p].alignment, self._run.layouts[p].parameters_end
         committed = arrival.params
         anchor = fragment.tensors.rounded(committed)
         local = fragment.tensors.gather()

@@ -77,10 +77,10 @@ class Chain:
     # -- participants ------------------------------------------------------------------------
 
     def _participants(self, record: RoundRecord) -> Iterator[str]:
-        settings = self.run.manifest.settings
+        rule = self.run.algorithms[record.fragment].aggregator
         for used in record.participants:
             yield from self._participant(record, used)
-        clips = clip_factors([used.norm for used in record.participants], settings.clip_ratio)
+        clips = clip_factors([used.norm for used in record.participants], rule.clip_ratio)
         if [used.clip for used in record.participants] != list(clips):
             yield "its clip factors do not follow from its norms"
 
@@ -93,7 +93,7 @@ class Chain:
             yield f"{who} against version {used.base} is too old or too new"
         staleness = self.newest.number - used.base
         work = Work(tokens=used.tokens, steps=used.steps, staleness=staleness)
-        weight = self.run.algorithm.aggregator.weights.weigh(work)
+        weight = self.run.algorithms[record.fragment].aggregator.weights.weigh(work)
         if used.weight != weight:
             yield f"{who} weighs {used.weight}, by {settings.weights} it would be {weight}"
 

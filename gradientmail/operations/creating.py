@@ -8,6 +8,7 @@ import logging
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -20,7 +21,14 @@ from gradientmail.config import RunSettings
 from gradientmail.errors import PayloadError, RunExistsError, SettingsError
 from gradientmail.learner.parameters import FragmentTensors, describe, exchanged
 from gradientmail.mailbox import Mailbox
-from gradientmail.protocol.plans import FragmentPlan, TensorSize, plan_named
+from gradientmail.protocol.modules import (
+    REST,
+    prefix_of,
+    require_matched,
+    settings_of,
+    stays_local,
+)
+from gradientmail.protocol.plans import FragmentPlan, TensorSize, plan_by_module
 from gradientmail.records import keys
 from gradientmail.records.canonical import digest_of
 from gradientmail.records.manifest import (
@@ -67,15 +75,21 @@ async def create_run(
         >>> manifest.fragments[0].params.size_bytes
         20480
     """
-    algorithm = algorithm_of(settings)
+    own = {
+        prefix: algorithm_of(settings_of(settings, prefix)) for prefix in (REST, *settings.modules)
+    }
     _require_sound(settings)
-    tensors = describe(model, buffers=settings.buffers)
+    tensors = describe(
+        model, buffers=settings.buffers, local=partial(stays_local, settings=settings)
+    )
+    require_matched((spec.name for spec in tensors), settings)
     plan = plan_tensors(exchanged(tensors), settings)
     await require_no_run(store)
     specs = {spec.name: spec for spec in tensors}
     fragments = []
     for fragment, entries in enumerate(plan):
         layout = fragment_layout(entries, specs)
+        algorithm = own[prefix_of(entries[0].name, settings.modules)]
         data = memoryview(_encoded(model, layout, algorithm))
         key = keys.payload(fragment, 0, fresh_nonce(rng), PARAMS)
         await store.put(key, [data])
@@ -115,7 +129,10 @@ def plan_tensors(specs: Sequence[TensorSpec], settings: RunSettings) -> Fragment
         SettingsError: the plan cannot fill that many fragments, or fills one with too many.
     """
     sizes = [TensorSize(s.name, numel_of(s)) for s in specs if s.kind == "parameter"]
-    dealt = [list(entries) for entries in plan_named(settings.plan)(sizes, settings.fragments)]
+    plan = plan_by_module(
+        sizes, settings.fragments, settings.plan, lambda name: prefix_of(name, settings.modules)
+    )
+    dealt = [list(entries) for entries in plan]
     home: dict[str, int] = {}
     for fragment, entries in enumerate(dealt):
         for entry in entries:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +16,7 @@ from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.streaming import FileSource, PayloadReader
 from gradientmail.errors import ContractError, PayloadError, RecordError, SettingsError
 from gradientmail.learner.parameters import canonical_name, describe, differences, named_values
+from gradientmail.protocol.modules import stays_local
 from gradientmail.records.manifest import TensorSpec
 from gradientmail.run import Run, Version, open_run
 from gradientmail.store.base import Store
@@ -104,7 +106,8 @@ async def _flat(run: Run, version: Version, spool: Spool) -> Tensor:
     flat = torch.empty(layout.numel)
     try:
         with FileSource(path) as source:
-            reader = PayloadReader(run.algorithm.params_format(layout.numel), source)
+            algorithm = run.algorithms[version.fragment]
+            reader = PayloadReader(algorithm.params_format(layout.numel), source)
             for start, stop in chunks(0, layout.numel):
                 reader.read(PARAMS, start, stop, out=flat[start:stop])
     except PayloadError as error:
@@ -114,7 +117,9 @@ async def _flat(run: Run, version: Version, spool: Spool) -> Tensor:
 
 
 def _require_same(run: Run, model: nn.Module) -> None:
-    here = describe(model, buffers=run.manifest.settings.buffers)
+    settings = run.manifest.settings
+    local = partial(stays_local, settings=settings)
+    here = describe(model, buffers=settings.buffers, local=local)
     if found := differences(run.manifest.tensors, here):
         raise ContractError(found)
 

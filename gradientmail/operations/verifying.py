@@ -100,15 +100,16 @@ class FragmentVerifier:
 
     def __init__(self, run: Run, spool: Spool, offload: Offload, fragment: int) -> None:
         layout = run.layouts[fragment]
+        self._algorithm = run.algorithms[fragment]
         self.faults: list[Fault] = []
         self._run, self._spool, self._offload, self._fragment = run, spool, offload, fragment
-        self._roles = roles(run.algorithm, layout.numel)
+        self._roles = roles(self._algorithm, layout.numel)
         self._chain = Chain(run, run.origin(fragment), frozenset(self._roles))
         self._intake = Intake(
             store=run.mailbox.store,
             spool=spool,
             layout=layout,
-            payload_format=run.algorithm.delta_format(layout.numel),
+            payload_format=self._algorithm.delta_format(layout.numel),
             offload=offload,
         )
         self._boundary = -1
@@ -268,7 +269,7 @@ class FragmentVerifier:
             fragment=self._fragment,
             version=record.version,
             anchors=anchors,
-            precision=self._run.algorithm.delta_dtype,
+            precision=self._algorithm.delta_dtype,
             tensors=len(self._run.layouts[self._fragment].slots),
             applied=before.applied,
         )
@@ -304,7 +305,7 @@ class FragmentVerifier:
         key = keys.commit(self._fragment, record.version)
         try:
             outcome: Outcome = await self._offload(
-                aggregate, self._run.algorithm, layout, accepted, files, target
+                aggregate, self._algorithm, layout, accepted, files, target
             )
             wrong = await self._offload(_differences, record, outcome, target)
         except PayloadError as exc:

@@ -83,6 +83,50 @@ def plan_strided(tensors: Sequence[TensorSize], fragments: int) -> FragmentPlan:
     return tuple(tuple(entries) for entries in dealt)
 
 
+def plan_by_module(
+    tensors: Sequence[TensorSize], fragments: int, plan: str, module_of: Callable[[str], str]
+) -> FragmentPlan:
+    """Plan each module by itself, so that no fragment mixes two; larger ones get more fragments.
+
+    Args:
+        tensors: Of all modules, in model order.
+        fragments: How many to make.
+        plan: Name of the planner.
+        module_of: A tensor's module, by its name.
+
+    Raises:
+        SettingsError: there are more modules than fragments, or the planner cannot fill them.
+    """
+    modules: dict[str, list[TensorSize]] = {}
+    for tensor in tensors:
+        modules.setdefault(module_of(tensor.name), []).append(tensor)
+    if len(modules) <= 1:
+        return plan_named(plan)(tensors, fragments)
+    if fragments < len(modules):
+        raise SettingsError(
+            f"fragments={fragments}, but the model has {len(modules)} parts with settings of "
+            f"their own, and no fragment mixes two: set fragments to at least {len(modules)}"
+        )
+    sizes = {name: sum(tensor.numel for tensor in own) for name, own in modules.items()}
+    room = {name: _room(own, plan) for name, own in modules.items()}
+    shares = dict.fromkeys(modules, 1)
+    for _ in range(fragments - len(modules)):
+        open_ones = [name for name in modules if shares[name] < room[name]] or list(modules)
+        fullest = max(open_ones, key=lambda name: sizes[name] / (shares[name] + 1))
+        shares[fullest] += 1
+    dealt = (
+        plan_named(plan if shares[name] > 1 else "bytes")(own, shares[name])
+        for name, own in modules.items()
+    )
+    return tuple(entries for own in dealt for entries in own)
+
+
+def _room(tensors: Sequence[TensorSize], plan: str) -> int:
+    """Return how many fragments the planner can fill with these tensors."""
+    blocks = {_block_of(tensor.name) for tensor in tensors} - {None}
+    return len(blocks) if plan == "strided" else sum(tensor.numel > 0 for tensor in tensors)
+
+
 PLANS: Mapping[str, Planner] = {"bytes": plan_by_bytes, "strided": plan_strided}
 
 

@@ -29,6 +29,7 @@ from gradientmail.codecs.streaming import (
     PayloadWriter,
     decoded,
 )
+from gradientmail.protocol.modules import prefix_of, settings_of
 from gradientmail.records.manifest import Manifest
 from gradientmail.run import fragment_layout
 from gradientmail.simulation.bucket import Mutation
@@ -41,7 +42,9 @@ def check_versions(mutations: Sequence[Mutation]) -> list[str]:
     """Return each committed version whose payloads or sums are not what its inputs give."""
     ever = {change.key: change.data for change in mutations if change.data is not None}
     manifest = msgspec.json.decode(ever["manifest.json"], type=Manifest)
-    algorithm = algorithm_of(manifest.settings)
+    settings = manifest.settings
+    prefixes = [prefix_of(one.entries[0].name, settings.modules) for one in manifest.fragments]
+    algorithms = [algorithm_of(settings_of(settings, prefix)) for prefix in prefixes]
     specs = {spec.name: spec for spec in manifest.tensors}
     layouts = [fragment_layout(one.entries, specs) for one in manifest.fragments]
     before: list[Record] = json.loads(ever["manifest.json"])["fragments"]
@@ -52,7 +55,7 @@ def check_versions(mutations: Sequence[Mutation]) -> list[str]:
             continue
         p, record = int(match[1]), json.loads(change.data)
         if not record.get("empty"):
-            derivation = _Derivation(algorithm, layouts[p], ever)
+            derivation = _Derivation(algorithms[p], layouts[p], ever)
             wrong += [f"{change.key}: {what}" for what in derivation.check(before[p], record)]
         before[p] = record
     return wrong

@@ -60,7 +60,7 @@ class Forger:
 
     def __post_init__(self) -> None:
         self.layout = self.run.layouts[self.base.fragment]
-        self.format = self.run.algorithm.delta_format(self.layout.numel)
+        self.format = self.run.algorithms[self.base.fragment].delta_format(self.layout.numel)
         delta = torch.zeros(self.layout.numel)
         for slot in self.layout.slots:
             delta[slot.offset : slot.offset + slot.numel] = 0.5
@@ -81,7 +81,7 @@ class Forger:
             tokens=40,
             step_s=0.5,
             final=False,
-            precision=self.run.algorithm.delta_dtype,
+            precision=self.run.algorithms[self.base.fragment].delta_dtype,
             norms=self._norms_of(data),
             digest=canonical.digest_of(memoryview(data)),
             nonce=f"{self.count:032x}",

@@ -17,7 +17,7 @@ def seen(*cosines: float | None, divergence: float = 0.1) -> list[Sight]:
 
 
 def test_by_default_nothing_is_done() -> None:
-    assert type(GUARDS.make("none", {})) is NoGuard
+    assert type(GUARDS.make("off", {})) is NoGuard
     assert NoGuard().judge(seen(-1.0, 1.0, 1.0)) == Ruling((False, False, False))
 
 
