@@ -28,6 +28,8 @@ _AVERAGED: Final[Mapping[str, Any]] = {
 
 _ADAPTIVE: Final[Mapping[str, Any]] = {"sync_every": 100, "outer_lr": 0.1}
 
+_AMONG_NEIGHBOURS: Final[Mapping[str, Any]] = {"exchange": "gossip", "alignment": "carry"}
+
 PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
     # DiLoCo (arXiv 2311.08105): H = 500, Nesterov (.7, .9) on the mean; all wait for all.
     "diloco": {
@@ -99,6 +101,16 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
     "all-reduce": {**_AVERAGED, "sync_every": 1, "clip_ratio": None},
     # Everyone for itself: what the run holds is where its learners begin.
     "local": {"exchange": "nobody", "overlap_steps": None},
+    # D-PSGD (arXiv 1705.09056) with local steps: neighbours average their parameters.
+    "gossip": {**_AVERAGED, "sync_every": 50, **_AMONG_NEIGHBOURS},
+    # NoLoCo (arXiv 2506.10911): random pairs and an outer momentum step of each learner's own.
+    "noloco": {
+        **_AVERAGED,
+        "sync_every": 50,
+        **_AMONG_NEIGHBOURS,
+        "topology": "random-pairs",
+        "gossip": "noloco",
+    },
     # FedAvg (arXiv 1602.05629): samples weigh, where a step's tokens are its samples.
     "fedavg": {**_AVERAGED, "sync_every": 100},
     # FedProx (arXiv 1812.06127).
