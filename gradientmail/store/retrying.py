@@ -89,8 +89,21 @@ class RetryingStore(Store):
         return Created.CREATED if found == data else Created.EXISTS
 
     async def _until_answered(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try once; only a failure is worth the loop, which costs as much as a small operation."""
         deadline = self._clock.now() + self._deadline_s
+        try:
+            return await attempt()
+        except StoreUnavailableError as error:
+            failed = [error]
 
+        async def after_the_first() -> T:
+            if failed:
+                raise failed.pop()
+            return await attempt()
+
+        return await self._repeat(what, after_the_first, deadline)
+
+    async def _repeat(self, what: str, attempt: Callable[[], Awaitable[T]], deadline: float) -> T:
         def wait(state: RetryCallState) -> float:
             bound = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (state.attempt_number - 1))
             return min(self._rng.uniform(0, bound), max(0.0, deadline - self._clock.now()))
