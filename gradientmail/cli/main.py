@@ -92,17 +92,21 @@ def init(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="One setting of the run; repeatable."),
     ] = None,
+    strategy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Strategy document (tagged JSON) to take settings from."),
+    ] = None,
     store_client: StoreClient = None,
     log_format: LogFormat = None,
     log_level: LogLevel = None,
 ) -> None:
     """Create a run at RUN_URL, after proving that its store can hold one.
 
-    A setting comes from --set, GRADIENTMAIL_* variables, the file, the preset that `algorithm`
-    names, or its default; the first of these that has it.
+    A setting comes from --set, GRADIENTMAIL_* variables, the file, the strategy document, the
+    preset that `algorithm` names, or its default; the first of these that has it.
     """
     node = _node(config, store_client=store_client, log_format=log_format, log_level=log_level)
-    settings = run_settings(config, assignments or (), _environment())
+    settings = run_settings(config, assignments or (), _environment(), strategy)
     from gradientmail.cli.creating import run_init
 
     run_init(url, settings, node, program=program)

@@ -8,21 +8,27 @@ from typing import Any
 from gradientmail.algorithms.presets import DEFAULT, preset
 from gradientmail.config import NodeSettings, RunSettings, from_environment, resolve
 from gradientmail.errors import SettingsError
+from gradientmail.protocol.strategy import strategy_settings
 
 ENVIRONMENT = "environment"
 
 
 def run_settings(
-    config: Path | None, assignments: Sequence[str], environ: Mapping[str, str]
+    config: Path | None,
+    assignments: Sequence[str],
+    environ: Mapping[str, str],
+    strategy: Path | None = None,
 ) -> RunSettings:
     """Return the settings of a run to create, of which ``assignments`` (key=value) are strongest.
 
-    The preset that they default from may be named in any of the places.
+    The preset that they default from may be named in any of the places; ``strategy`` is a document
+    that stands for settings, weaker than all others.
 
     Raises:
         SettingsError: a key is unknown, or a value is out of its range; the message says where.
     """
     layers: list[tuple[str, Mapping[str, Any]]] = [
+        (str(strategy), _strategy(strategy)),
         (str(config), read_config(config)[0]),
         (ENVIRONMENT, from_environment(RunSettings, environ)),
         ("--set", _assigned(assignments)),
@@ -46,6 +52,15 @@ def node_settings(
         (ENVIRONMENT, from_environment(NodeSettings, environ)),
         ("flag", {name: value for name, value in flags.items() if value is not None}),
     )
+
+
+def _strategy(path: Path | None) -> Mapping[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return strategy_settings(path.read_bytes())
+    except (OSError, SettingsError) as error:
+        raise SettingsError(f"{path}: {_reason(error)}") from error
 
 
 def read_config(config: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:

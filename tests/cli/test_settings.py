@@ -113,3 +113,27 @@ def test_node_settings_come_from_their_table_and_flags_that_were_given(config: P
 def test_a_node_setting_out_of_range_is_refused(config: Path) -> None:
     with pytest.raises(SettingsError, match=r"flag: throttle = 1.5: .*<= 1"):
         node_settings(config, {"throttle": 1.5}, {})
+
+
+def test_a_strategy_document_is_stronger_than_its_preset_and_weaker_than_the_rest(
+    tmp_path: Path,
+) -> None:
+    strategy = tmp_path / "strategy.json"
+    strategy.write_text(
+        '{"type": "Federated", "num_clients": 10, "rounds": 50,'
+        ' "aggregation": {"method": "FedAvgM", "momentum": 0.5}}'
+    )
+    config = tmp_path / "run.toml"
+    config.write_text("quorum = 4\n")
+    settings = run_settings(config, ("stop_after_rounds=7",), {}, strategy)
+    assert (settings.algorithm, settings.quorum, settings.stop_after_rounds) == ("fedavgm", 4, 7)
+    assert settings.outer_settings == {"momentum": 0.5}
+
+
+def test_a_strategy_that_is_not_built_here_is_refused_naming_the_file(tmp_path: Path) -> None:
+    strategy = tmp_path / "strategy.json"
+    strategy.write_text('{"type": "Pipeline"}')
+    with pytest.raises(SettingsError, match=r"strategy.json: type = 'Pipeline' is not built here"):
+        run_settings(None, (), {}, strategy)
+    with pytest.raises(SettingsError, match=r"nosuch.json: No such file"):
+        run_settings(None, (), {}, tmp_path / "nosuch.json")
