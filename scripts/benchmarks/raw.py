@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -109,7 +108,7 @@ class Files:
         await asyncio.to_thread(_copy, self._root / key, path)
 
     async def list(self, prefix: str) -> int:
-        return await asyncio.to_thread(_count, (self._root / prefix,))
+        return len(await asyncio.to_thread(_list, self._root / prefix))
 
     def _write(self, path: Path, data: bytes, *, linked: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,11 +136,14 @@ def _copy(source: Path, path: Path) -> None:
             writing.write(view[:count])
 
 
-def _count(directories: Iterable[Path]) -> int:
-    """Count files beneath, each with its size, as a listing has it."""
-    count = 0
-    for directory in directories:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                count += _count([Path(entry)]) if entry.is_dir() else entry.stat().st_size >= 0
-    return count
+def _list(directory: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of every file beneath, in order."""
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                found += _list(Path(entry))
+            else:
+                status = entry.stat()
+                found.append((entry.path, status.st_size, status.st_mtime_ns))
+    return sorted(found)

@@ -65,11 +65,8 @@ def run(options: Options) -> Iterator[Result]:
     """Measure."""
     with tempfile.TemporaryDirectory(prefix="gradientmail-bench-", dir=_disk()) as scratch:
         yield from _local(Path(scratch), options)
-        servers = {"seaweedfs": seaweedfs, "moto": moto} if options.size != "tiny" else {}
-        for name, start in servers.items():
-            clients: Sequence[StoreClient] = (
-                ("obstore", "s3fs") if name != "moto" else ("obstore",)
-            )
+        for start, clients in SERVERS[options.size]:
+            name = start.__name__
             try:
                 with start(Path(scratch, name)) as server, _environment(server):
                     for client in clients:
