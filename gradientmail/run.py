@@ -1,7 +1,8 @@
 """An open run: its manifest, and what follows from it, read once and shared by everyone."""
 
+import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,9 @@ from gradientmail.records.commit import RoundRecord
 from gradientmail.records.estimates import Estimates
 from gradientmail.records.manifest import Manifest, PayloadRef, PlanEntry, TensorSpec
 from gradientmail.store.base import Store
+
+READ_AT_ONCE = 16
+"""Fragments whose commits are looked for side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +112,31 @@ class Run:
 
     async def newest_of_all(self) -> list[Version]:
         """Return the newest version of every fragment: one read of the head, then two each."""
+        return await self._of_all(self.newest)
+
+    async def told_of_all(self) -> list[Version]:
+        """Return of every fragment the version that the head tells of: one read, then one each.
+
+        Where it tells wrong, the newest is searched for. A stale head gives an old version: go on
+        from it and look for the one that follows.
+        """
+        return await self._of_all(self._told)
+
+    async def _told(self, fragment: int, hint: int) -> Version:
+        told = await self.version(fragment, hint) if hint else None
+        return told or await self.newest(fragment)
+
+    async def _of_all(self, find: Callable[[int, int], Awaitable[Version]]) -> list[Version]:
+        """Find a version of every fragment, given what the head says of it."""
         head = await self.mailbox.head()
-        known = head.versions if head else ()
-        hints = [*known, *[0] * len(self.layouts)]
-        return [await self.newest(p, hints[p]) for p in range(len(self.layouts))]
+        hints = [*(head.versions if head else ()), *[0] * len(self.layouts)]
+        seats = asyncio.Semaphore(READ_AT_ONCE)
+
+        async def seated(fragment: int) -> Version:
+            async with seats:
+                return await find(fragment, hints[fragment])
+
+        return await asyncio.gather(*map(seated, range(len(self.layouts))))
 
     def _own(self, found: tuple[RoundRecord, str] | None) -> Version | None:
         """Return the version a record commits, having found that it is of this run."""
@@ -139,8 +164,9 @@ def as_version(found: tuple[RoundRecord, str] | None) -> Version | None:
 def algorithms_of(manifest: Manifest) -> tuple[Algorithm, ...]:
     """Return the algorithm of each fragment; its parameters are all of one module."""
     settings = manifest.settings
-    prefixes = (REST, *settings.modules)
-    made = {prefix: algorithm_of(settings_of(settings, prefix)) for prefix in prefixes}
+    made = {
+        prefix: algorithm_of(settings_of(settings, prefix)) for prefix in (REST, *settings.modules)
+    }
     firsts = (fragment.entries[0].name for fragment in manifest.fragments)
     return tuple(made[prefix_of(name, settings.modules)] for name in firsts)
 

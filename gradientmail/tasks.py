@@ -21,6 +21,22 @@ async def together(*coroutines: Coroutine[Any, Any, Any]) -> None:
     await _run(coroutines, asyncio.FIRST_EXCEPTION)
 
 
+async def first_of(*waits: Awaitable[object]) -> None:
+    """Return when the first of ``waits`` is over; the others are given up, unless they are tasks.
+
+    Errors are left to whoever awaits the tasks.
+    """
+    tasks = [
+        wait if isinstance(wait, asyncio.Task) else asyncio.ensure_future(wait) for wait in waits
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task, wait in zip(tasks, waits, strict=True):
+            if task is not wait:
+                task.cancel()
+
+
 async def _run(coroutines: tuple[Coroutine[Any, Any, Any], ...], return_when: str) -> None:
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:

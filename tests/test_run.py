@@ -99,6 +99,18 @@ async def test_joining_costs_as_much_after_many_versions_as_after_few(tmp_path: 
         await bench.run.mailbox.put_head(head)
         meter = Meter()
         run: Run = await open_run(MeteredStore(bench.store, meter))
-        await run.newest_of_all()
+        await run.told_of_all()
         costs.append(dict(meter.calls))
-    assert costs == [{"read": 4}] * 2  # manifest, head, the newest, and the one that is not there
+    assert costs == [{"read": 4}] * 2  # the manifest twice, the head, and the commit
+
+
+@pytest.mark.parametrize(
+    ("told", "number"), [((5,), 5), ((3,), 3), ((), 5), ((0,), 5), ((6,), 5), ((1_000_000, 9), 5)]
+)
+async def test_what_the_head_tells_is_believed_where_there_is_a_commit(
+    told: tuple[int, ...], number: int, tmp_path: Path
+) -> None:
+    bench = await make_bench(tmp_path)
+    await grown(bench, 5)
+    await bench.run.mailbox.put_head(Head(run=bench.run.name, term=1, closer="c", versions=told))
+    assert [version.number for version in await bench.run.told_of_all()] == [number]

@@ -1,16 +1,19 @@
 """Collecting: looks at one round's mail until the round is to be closed."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.protocol.closing import Adopt, Close, Closing, Look, Wait
 from gradientmail.protocol.judging import Round
+from gradientmail.protocol.polling import CLOSER_POLLS, Looks
 from gradientmail.records import keys
+from gradientmail.tasks import first_of
 
 ATTEMPTS = 3
 """How often an object is tried that the store does not give out, while it answers otherwise."""
@@ -23,12 +26,15 @@ class Collected:
     Attributes:
         accepted: At most one contribution for each learner and base, in a fixed order.
         rejected: What was judged in this round and does not count.
-        quorum_s: Seconds from the first look to the quorum; None when it was not met.
+        quorum_s: Seconds from the first look with a learner to the quorum; None when it was not
+            met.
+        since_quorum_s: Seconds from there to the decision to close.
     """
 
     accepted: tuple[Accepted, ...]
     rejected: tuple[Rejected, ...]
     quorum_s: float | None
+    since_quorum_s: float = 0.0
 
 
 @dataclass
@@ -38,10 +44,14 @@ class Collecting:
     desk: Desk
     intake: Intake
     judged: Round
+    looks: Looks
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[Verdict | None]] = field(default_factory=dict)
     _rejected: list[Rejected] = field(default_factory=list)
     _warned: bool = False
+    _committed: bool = False
+    _look_at: float = -math.inf
+    _commit_look_at: float = -math.inf
     _foreign: set[str] = field(default_factory=set)
     _failures: Counter[str] = field(default_factory=Counter)
 
@@ -57,16 +67,15 @@ class Collecting:
             live: Returns the learners that are live now.
             call: Tells learners that the round's grace window is open.
         """
-        began = self.desk.clock.now()
         try:
             while True:
-                closing, decision = closing.observe(await self._look(live))
+                await self._look_if_due(anyone=bool(live()))
+                closing, decision = closing.observe(self._seen(live()))
                 match decision:
                     case Adopt():
                         return None
                     case Close(learners):
-                        since = closing.quorum_at
-                        return self._collected(learners, None if since is None else since - began)
+                        return self._collected(learners, closing.quorum_at)
                     case Wait():
                         if decision.calling:
                             call()
@@ -84,12 +93,23 @@ class Collecting:
         accepted = any(isinstance(verdict, Accepted) for verdict in self.verdicts.values())
         return not self._tasks and not accepted
 
-    async def _look(self, live: Callable[[], frozenset[str]]) -> Look:
-        """List the mail, start judging what is new, and take in what has been judged."""
+    async def _look_if_due(self, *, anyone: bool) -> None:
+        """Look at the store; in between, a verdict or a deadline is reason enough to decide."""
+        if self.desk.clock.now() >= self._look_at:
+            await self._look()
+            now = self.desk.clock.now()
+            if self.looks.opened is None and (anyone or self._tasks or self.verdicts):
+                self.looks = replace(self.looks, opened=now)
+            self._look_at = now + self.looks.wait_s(now)
+        self._take_in()
+
+    async def _look(self) -> None:
+        """List the mail, and start judging what is new."""
         fragment, mailbox = self.judged.fragment, self.desk.run.mailbox
-        committed = await mailbox.commit(fragment, self.judged.version) is not None
         after = keys.mail_before(fragment, min(self.judged.anchors))
-        for entry in await mailbox.store.list(keys.mail_of(fragment), after=after):
+        listing = mailbox.store.list(keys.mail_of(fragment), after=after)
+        entries, _ = await asyncio.gather(listing, self._look_for_commit())
+        for entry in entries:
             if entry.key in self.verdicts or entry.key in self._tasks:
                 continue
             parsed = keys.parse_mail(entry.key)
@@ -98,10 +118,17 @@ class Collecting:
             elif self.judged.reads(parsed):
                 judging = self.intake.judge(self.judged, parsed, entry)
                 self._tasks[entry.key] = asyncio.create_task(judging)
-        self._take_in()
-        return self._seen(live(), committed=committed)
+                self.looks = replace(self.looks, heard_at=self.desk.clock.now())
 
-    def _seen(self, live: frozenset[str], *, committed: bool) -> Look:
+    async def _look_for_commit(self) -> None:
+        """See whether another closer was first; our own commit would find out as well."""
+        now, poll_s = self.desk.clock.now(), self.desk.run.manifest.settings.poll_s
+        if now >= self._commit_look_at:
+            found = await self.desk.run.mailbox.commit(self.judged.fragment, self.judged.version)
+            self._committed = found is not None
+            self._commit_look_at = now + CLOSER_POLLS * poll_s
+
+    def _seen(self, live: frozenset[str]) -> Look:
         """Return what the verdicts amount to. A rejection answers for its own round only."""
         base = keys.mail_before(self.judged.fragment, self.judged.version - 1)
         accepted = {v.record.learner for v in self.verdicts.values() if isinstance(v, Accepted)}
@@ -112,7 +139,7 @@ class Collecting:
         }
         return Look(
             now=self.desk.clock.now(),
-            committed=committed,
+            committed=self._committed,
             accepted=accepted,
             rejected=rejected - accepted,
             live=live | self._being_judged(),
@@ -147,25 +174,27 @@ class Collecting:
             return Rejected(key=key, learner=parsed.learner, reason=f"cannot be read: {exc}")
 
     async def _pause(self, decision: Wait) -> None:
-        """Wait for the next poll, the decision's deadline, or the next verdict."""
-        now, poll_s = self.desk.clock.now(), self.desk.run.manifest.settings.poll_s
-        wait_s = poll_s if decision.until is None else min(poll_s, max(0.0, decision.until - now))
-        timer = asyncio.create_task(self.desk.clock.sleep(wait_s))
-        try:
-            await asyncio.wait([timer, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
+        """Wait for the next poll, the decision's deadline, or the next verdict.
 
-    def _collected(self, learners: frozenset[str], quorum_s: float | None) -> Collected:
+        Who is live may change meanwhile, so a poll is the longest.
+        """
+        now, poll_s = self.desk.clock.now(), self.desk.run.manifest.settings.poll_s
+        until = min(now + poll_s, self._look_at, decision.until or math.inf)
+        await first_of(self.desk.clock.sleep(max(0.0, until - now)), *self._tasks.values())
+
+    def _collected(self, learners: frozenset[str], quorum_at: float | None) -> Collected:
         accepted = [
             verdict
             for verdict in self.verdicts.values()
             if isinstance(verdict, Accepted) and verdict.record.learner in learners
         ]
+        now = self.desk.clock.now()
+        opened = now if self.looks.opened is None else self.looks.opened
         return Collected(
             accepted=_one_each(accepted),
             rejected=tuple(self._rejected),
-            quorum_s=quorum_s,
+            quorum_s=None if quorum_at is None else max(0.0, quorum_at - opened),
+            since_quorum_s=0.0 if quorum_at is None else now - quorum_at,
         )
 
     def _warn_of_quorum(self, closing: Closing) -> None:

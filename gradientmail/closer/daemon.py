@@ -155,8 +155,8 @@ class Service:
     async def _term_is_lost(self, *, until_done: bool) -> bool:
         """Campaign for a term and serve it; False when there is nothing left to close."""
         await self._persist(lambda: self._lease.acquire(fresh_nonce(self._rng)))
-        present = await self._persist(self._run.newest_of_all)
-        await self._persist(self._fleet.look)
+        present = await self._persist(self._run.told_of_all)
+        await self._persist(self._fleet.glance)
         serving = TermOfOffice(self._desk(), self._fleet, present)
         try:
             await race(serving.run(until_done=until_done), self._lease.keep())

@@ -28,8 +28,14 @@ class Fleet:
         self._seen: dict[str, tuple[str, Presence]] = {}
         self.look_every_s = presence_s / LOOKS_PER_PRESENCE
 
+    async def glance(self) -> None:
+        """See who shows, and read nothing: everyone counts as live until ``look`` knows better."""
+        entries = await self._mailbox.learners()
+        tags = {name: entry.tag for name, entry in entries.items()}
+        self._liveness = self._liveness.observed(self._clock.now(), tags)
+
     async def look(self) -> None:
-        """Look once."""
+        """Look once, and read what is new."""
         entries = await self._mailbox.learners()
         changed = [
             (name, entry.tag)

@@ -17,11 +17,12 @@ from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
 from gradientmail.errors import PayloadError, RecordError, StoreUnavailableError
 from gradientmail.protocol.closing import Closing
 from gradientmail.protocol.judging import Round
+from gradientmail.protocol.polling import Looks
 from gradientmail.records import keys
 from gradientmail.records.canonical import digest_of, encode
 from gradientmail.records.commit import Participant, Rejection, RoundRecord
 from gradientmail.records.manifest import PayloadRef
-from gradientmail.run import Version, as_version
+from gradientmail.run import Run, Version, as_version
 from gradientmail.store.base import Created
 
 MAX_REJECTIONS = 100
@@ -41,6 +42,7 @@ class FragmentCloser:
         self._verdicts: Mapping[str, Verdict] = {}
         self._collecting: Collecting | None = None
         self._closing = False
+        self._confirmed = False
         self._intake = Intake(
             store=desk.run.mailbox.store,
             spool=desk.spool,
@@ -74,6 +76,9 @@ class FragmentCloser:
         collected = await collecting.run(closing, live, lambda: call(self.round_index))
         self._closing = True
         try:
+            if not await self._stands():
+                self._collecting, self._verdicts = None, {}
+                return self.present
             committed = None if collected is None else await self._close_unless_late(collected)
             following = committed or await self._adopt()
         finally:
@@ -95,6 +100,9 @@ class FragmentCloser:
             desk=self._desk,
             intake=self._intake,
             judged=judged,
+            looks=Looks(
+                poll_s=self._desk.run.manifest.settings.poll_s, estimates=self.present.estimates
+            ),
             verdicts=carried_over(self._verdicts, judged),
         )
 
@@ -150,7 +158,7 @@ class FragmentCloser:
             estimates=self.present.estimates.observed(
                 step_s=_typical_step_s(collected.accepted),
                 quorum_s=collected.quorum_s,
-                sync_s=self._desk.clock.now() - began,
+                sync_s=collected.since_quorum_s + self._desk.clock.now() - began,
             ),
         )
         if await self._desk.run.mailbox.create_commit(record) is Created.EXISTS:
@@ -216,19 +224,31 @@ class FragmentCloser:
 
     # -- going on --------------------------------------------------------------------------
 
+    async def _stands(self) -> bool:
+        """Whether the version that a takeover began with was read undamaged; else read it anew."""
+        if self._confirmed:
+            return True
+        read = self.present
+        self.present = await confirmed(self._desk.run, read)
+        self._anchors = {read.number: self.present.digest}
+        self._confirmed = True
+        return self.present.digest == read.digest
+
     async def _adopt(self) -> Version:
-        """Return the version another closer committed."""
+        """Return the newest version another closer committed."""
         fragment, number = self.present.fragment, self.present.number + 1
-        adopted = await self._desk.run.version(fragment, number)
-        if adopted is None:
+        newest = await self._desk.run.newest(fragment, number)
+        if newest.number < number:
             raise StoreUnavailableError(f"{keys.commit(fragment, number)} is not visible yet")
-        extra = {"fragment": fragment, "version": number}
+        newest = await confirmed(self._desk.run, newest)
+        extra = {"fragment": fragment, "version": newest.number}
         self._desk.log.info("adopted another closer's commit", extra=extra)
-        if adopted.record and adopted.record.parent != self.present.digest:
+        parent = newest.record.parent if newest.record and newest.number == number else None
+        if parent not in (None, self.present.digest):
             raise RecordError(
                 keys.commit(fragment, number), "its parent is another version than the one before"
             )
-        return adopted
+        return newest
 
     def _advance(self, following: Version, verdicts: Mapping[str, Verdict]) -> None:
         """Go on from ``following``; keep the files that its next round may need."""
@@ -247,6 +267,26 @@ class FragmentCloser:
         payloads = [ref.key for ref in (following.params, following.outer) if ref]
         own = keys.mail_of(following.fragment), keys.payloads_of(following.fragment)
         self._desk.spool.keep_only([*payloads, *self._verdicts], under=own)
+
+
+async def confirmed(run: Run, version: Version) -> Version:
+    """Return ``version`` once two reads of its record agree.
+
+    The next commit names its digest for good, and a record cannot name its own: a read that was
+    damaged on its way, and is a record still, would break the chain.
+
+    Raises:
+        StoreUnavailableError: it is not visible now.
+    """
+    while version.number:
+        again = await run.version(version.fragment, version.number)
+        if again is None:
+            key = keys.commit(version.fragment, version.number)
+            raise StoreUnavailableError(f"{key} is not visible yet")
+        if again.digest == version.digest:
+            break
+        version = again
+    return version
 
 
 def _filled(

@@ -116,12 +116,12 @@ class TermOfOffice:
         """Watch the fleet, and whether people want the run to end."""
         pause_s = min(self._fleet.look_every_s, STOP_LOOK_POLLS * self._settings.poll_s)
         while True:
-            await self._desk.clock.sleep(pause_s)
             try:
                 await self._fleet.look()
                 await self._look_for_stop()
             except StoreUnavailableError as exc:
                 self._desk.log.warning("could not look at the fleet: %s", exc)
+            await self._desk.clock.sleep(pause_s)
 
     async def _look_for_stop(self) -> None:
         if not self._stopping and await self._desk.run.mailbox.stop_requested():

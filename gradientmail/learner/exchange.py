@@ -10,35 +10,18 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from gradientmail.algorithms.aggregator import PARAMS, UPDATE
-from gradientmail.codecs.layout import chunks
-from gradientmail.codecs.payload import PayloadFormat
-from gradientmail.codecs.streaming import BufferSource, PayloadReader
-from gradientmail.errors import (
-    PayloadError,
-    RecordError,
-    StoreFullError,
-    StoreUnavailableError,
-)
+from gradientmail.errors import StoreUnavailableError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
+from gradientmail.learner.payloads import Payloads
 from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.learner.presence import Beats
+from gradientmail.protocol.polling import Polling
 from gradientmail.protocol.publishing import oldest_open_round
-from gradientmail.records import canonical
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.head import Head
-from gradientmail.records.manifest import PayloadRef
-from gradientmail.records.presence import Presence
 from gradientmail.run import Version
-from gradientmail.tasks import together
-
-BEATS_PER_PRESENCE = 4
-
-LOST_AFTER_POLLS = 10
-"""So often the newest version's payload is looked for; a sweep leaves it and moves on sooner."""
+from gradientmail.tasks import first_of, together
 
 
 class Exchange:
@@ -67,10 +50,17 @@ class Exchange:
         self._refusals: list[tuple[str, str]] = []
         self._lock = threading.Lock()
         self._waiting: dict[int, float] = {}
+        self._posted_at: dict[int, float] = {}
+        self._looked_at = (desk.clock.now(),) * 2
         self._following: dict[int, asyncio.Task[None]] = {}
-        self._beats = 0
-        self._being_seen = asyncio.Lock()
-        self._others_beat: tuple[str, int] | None = None
+        self._loop, self._stirred = asyncio.get_running_loop(), asyncio.Event()
+        self._payloads = Payloads(desk)
+        self._beats = Beats(desk, lambda: self.progress)
+        self._polling = Polling(
+            poll_s=self._settings.poll_s,
+            grace_s=self._settings.grace_s,
+            cycle=len(desk.run.layouts),
+        )
 
     # -- for the training side ---------------------------------------------------------------
 
@@ -82,6 +72,8 @@ class Exchange:
     def expect(self, fragment: int) -> None:
         """A commit of ``fragment`` is due: look for it even if no head tells of it."""
         self._waiting[fragment] = self._clock.now()
+        self._posted_at.setdefault(fragment, self._waiting[fragment])
+        self._loop.call_soon_threadsafe(self._stirred.set)
 
     def give_back(self, fragment: int, key: str) -> None:
         """Add an unused contribution to the residual."""
@@ -102,6 +94,7 @@ class Exchange:
             self._arrivals, self._refusals = {}, []
         for arrival in arrivals:
             self._waiting.pop(arrival.version.fragment, None)
+            self._posted_at.pop(arrival.version.fragment, None)
         return arrivals, refusals
 
     def _refuse(self, key: str, reason: str) -> None:
@@ -114,28 +107,47 @@ class Exchange:
     async def join(self, held: Mapping[int, Arrival]) -> None:
         """Bring every fragment to its newest version, from ``held`` where it is given."""
         self._held = dict(held)
-        newest = await self._run.newest_of_all()
-        await asyncio.gather(*(self._adopt(version) for version in newest))
+        told = await self._run.told_of_all()
+        await asyncio.gather(*(self._adopt(version) for version in told))
         self._look_for_last_round()
 
     # -- running -----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Post, watch and beat until cancelled."""
-        await together(self.outbox.run(), self._watch(), self._beat())
+        await together(self.outbox.run(), self._watch(), self._beats.run(self._look_for_stop))
 
     async def leave(self) -> None:
         """Say that we are gone, so that no round waits for us."""
-        await self._put_presence(left=True)
+        await self._beats.put(left=True)
 
     async def _watch(self) -> None:
         try:
             while True:
+                await self._until_next_look()
                 await self._if_in_reach(self._look())
-                await self._clock.sleep(self._settings.poll_s)
         finally:
             for task in self._following.values():
                 task.cancel()
+
+    async def _until_next_look(self) -> None:
+        """Wait for the predicted instant, which changes with what is posted and what arrives."""
+        looked_at, chance = self._clock.now(), self._desk.rng.random()
+        while True:
+            wait_s = self._polling.wait_s(
+                looked_at,
+                chance=chance,
+                posted=self._posted_at.values(),
+                holding=self.progress.holding,
+            )
+            left_s = looked_at + wait_s - self._clock.now()
+            if left_s <= 0:
+                self._looked_at = self._clock.now(), looked_at
+                return
+            self._stirred.clear()
+            await first_of(
+                self._clock.sleep(min(left_s, self._settings.poll_s)), self._stirred.wait()
+            )
 
     async def _if_in_reach(self, act: Coroutine[Any, Any, None]) -> None:
         try:
@@ -145,23 +157,20 @@ class Exchange:
 
     async def _look(self) -> None:
         head = await self._run.mailbox.head()
+        ahead: dict[int, int | None] = dict.fromkeys(self._overdue())
         if head is not None and head.run == self._run.name:
             await self._follow(head)
             numbered = enumerate(head.versions[: len(self._held)])
-            ahead = {p: v for p, v in numbered if v > self._held[p].version.number}
-        else:
-            ahead = {}
-        for fragment in self._overdue():
-            ahead.setdefault(fragment, self._held[fragment].version.number + 1)
+            ahead |= {p: v for p, v in numbered if v > self._held[p].version.number}
         self._follow_up(ahead)
 
-    def _follow_up(self, ahead: Mapping[int, int]) -> None:
+    def _follow_up(self, ahead: Mapping[int, int | None]) -> None:
         """Catch up with each fragment in a task of its own: none waits for another's payload."""
         for fragment in [p for p, task in self._following.items() if task.done()]:
             self._following.pop(fragment).result()
-        for fragment, hint in ahead.items():
+        for fragment, told in ahead.items():
             if fragment not in self._following:
-                catching_up = self._if_in_reach(self._catch_up(fragment, hint))
+                catching_up = self._if_in_reach(self._catch_up(fragment, told))
                 self._following[fragment] = asyncio.create_task(catching_up)
 
     async def _follow(self, head: Head) -> None:
@@ -169,6 +178,8 @@ class Exchange:
         calling = frozenset(head.calling)
         if calling != self.calling:
             self.calling = calling
+            if self._is_late_for(calling):
+                self._polling = self._polling.behind()
             self._news()
         asked = frozenset(r for r, names in head.asked if self._desk.name in names)
         if self.asked is not None and asked != self.asked:
@@ -177,6 +188,13 @@ class Exchange:
         self.finished = self.finished or (self.ending and head.done)
         if head.stopping and not self.ending:
             await self._look_for_stop()
+
+    def _is_late_for(self, calling: frozenset[int]) -> bool:
+        """Whether a round is called for which ours would not be due within the grace window."""
+        fragment_of = self._run.algorithm.schedule.fragment_of
+        unanswered = any(fragment_of(round_index) not in self._waiting for round_index in calling)
+        window_s = self._settings.grace_s or 0.0
+        return unanswered and self.progress.next_post_at > self._clock.now() + window_s / 2
 
     async def _look_for_stop(self) -> None:
         if await self._run.mailbox.stop_requested():
@@ -206,21 +224,24 @@ class Exchange:
             if now - since > self._held[fragment].version.estimates.timeout(poll_s)
         ]
 
-    async def _catch_up(self, fragment: int, hint: int) -> None:
-        """Look for the version a hint speaks of, or, where it speaks wrong, for the next one."""
+    async def _catch_up(self, fragment: int, told: int | None) -> None:
+        """Take the version a head told of; where it told none or wrong, look what follows ours."""
+        if told is not None and (found := await self._run.version(fragment, told)):
+            await self._adopt(found)
+            return
         following = self._held[fragment].version.number + 1
-        for number in dict.fromkeys((hint, following)):
-            if await self._run.version(fragment, number) is not None:
-                await self._adopt(await self._run.newest(fragment, number))
-                return
-        self.expect(fragment)  # not yet: ask again in a while
+        if await self._run.version(fragment, following) is not None:
+            await self._adopt(await self._run.newest(fragment, following))
+        elif fragment in self._waiting:
+            self.expect(fragment)  # not yet: ask again in a while
 
     async def _adopt(self, newest: Version) -> None:
         """Fetch a version and hand it to the training side."""
         held = self._held.get(newest.fragment)
         if held is not None and newest.number <= held.version.number:
             return
-        newest, params = await self._newest_params(newest, held)
+        self._learn_from(newest)
+        newest, params = await self._payloads.newest(newest, held)
         history = await self._history(newest, held)
         with self._lock:
             before = self._arrivals.get(newest.fragment)
@@ -243,147 +264,10 @@ class Exchange:
         records = [version.record for version in found if version and version.record]
         return (*records, newest.record)
 
-    # -- payloads ----------------------------------------------------------------------------
-
-    async def _newest_params(
-        self, newest: Version, held: Arrival | None
-    ) -> tuple[Version, Tensor]:
-        """Return the newest version whose parameters can be had: an older one may be swept.
-
-        Raises:
-            RecordError: those of the newest version are lost, which no sweep does.
-        """
-        polls = 0
-        while True:
-            try:
-                return newest, await self._params(newest, held)
-            except PayloadError as exc:
-                extra = {"fragment": newest.fragment, "version": newest.number}
-                self._desk.log.warning("looking for a newer version: %s", exc, extra=extra)
-            await self._clock.sleep(self._settings.poll_s)
-            newer = await self._run.newest(newest.fragment, newest.number)
-            polls = polls + 1 if newer.number == newest.number else 0
-            if polls == LOST_AFTER_POLLS:
-                await self._require_swept(newest)
-                polls = 0
-            newest = newer
-
-    async def _require_swept(self, version: Version) -> None:
-        boundary = await self._run.mailbox.newest_boundary(version.fragment)
-        if version.number > boundary:
-            reason = f"the payload of the newest version, {version.number}, is missing or damaged"
-            raise RecordError(version.params.key, reason)
-
-    async def _params(self, newest: Version, held: Arrival | None) -> Tensor:
-        """Return the parameters of ``newest``: by its update where that is shorter."""
-        if held is not None and newest.params == held.version.params:
-            return held.params
-        if (updated := await self._by_update(newest, held)) is not None:
-            return updated
-        params_format = self._run.algorithm.params_format(self._run.layouts[newest.fragment].numel)
-        data, offload = await self._payload(newest.params), self._desk.offload
-        params: Tensor = await offload(_decoded, params_format, data, self._desk.device)
-        return params
-
-    async def _by_update(self, newest: Version, held: Arrival | None) -> Tensor | None:
-        """Return what an update makes of the held parameters; None where none leads on."""
-        update_format = self._run.algorithm.update_format(self._run.layouts[newest.fragment].numel)
-        if not (held and newest.update and update_format and _follows(newest, held.version)):
-            return None
-        try:
-            data = await self._payload(newest.update)
-        except PayloadError as exc:
-            extra = {"fragment": newest.fragment, "version": newest.number}
-            self._desk.log.warning("taking the parameters instead: %s", exc, extra=extra)
-            return None
-        updated: Tensor = await self._desk.offload(_updated, held.params, update_format, data)
-        return updated
-
-    async def _payload(self, ref: PayloadRef) -> bytes:
-        data = await self._run.mailbox.store.read(ref.key, 0, ref.size_bytes + 1)
-        if data is None:
-            raise PayloadError(f"{ref.key} is gone: swept, or lost")
-        if len(data) != ref.size_bytes or canonical.digest_of(data) != ref.digest:
-            raise PayloadError(f"{ref.key} differs from its record's digest")
-        return data
-
-    # -- presence ----------------------------------------------------------------------------
-
-    async def _beat(self) -> None:
-        """Be seen for as long as training goes on; a loop that hangs falls silent."""
-        while True:
-            silent_s = self._clock.now() - self.progress.at
-            if self.progress.holding or silent_s < self._settings.presence_s:
-                try:
-                    await self._warn_of_twins()
-                    await self._look_for_stop()
-                    await self._put_presence(left=False)
-                except (StoreUnavailableError, StoreFullError) as exc:
-                    self._desk.log.warning("could not be seen: %s", exc)
-            await self._clock.sleep(self._settings.presence_s / BEATS_PER_PRESENCE)
-
-    async def _warn_of_twins(self) -> None:
-        """Two processes under one name do no harm, but only one of them counts."""
-        there = await self._run.mailbox.presence(self._desk.name)
-        if there is None or there.incarnation == self._desk.incarnation or there.left:
-            return
-        seen = there.incarnation, there.count
-        if self._others_beat is not None and seen != self._others_beat:
-            self._desk.log.warning(
-                "another process trains under our name: give each its own --name"
-            )
-        self._others_beat = seen
-
-    async def _put_presence(self, *, left: bool) -> None:
-        self._beats += 1
-        progress = self.progress
-        presence = Presence(
-            run=self._run.name,
-            learner=self._desk.name,
-            incarnation=self._desk.incarnation,
-            count=self._beats,
-            versions=progress.versions,
-            steps=progress.steps,
-            tokens=progress.tokens,
-            step_s=progress.step_s,
-            loss=progress.loss,
-            posted=progress.posted,
-            applied=progress.applied,
-            dropped=progress.dropped,
-            rejected=progress.rejected,
-            bytes_up=self._desk.meter.up_bytes,
-            bytes_down=self._desk.meter.down_bytes,
-            requests=self._desk.meter.requests,
-            waited_s=progress.waited_s,
-            device=str(self._desk.device),
-            seen_at=self._clock.wall(),
-            left=left,
-        )
-        await asyncio.shield(self._write(presence))
-
-    async def _write(self, presence: Presence) -> None:
-        """Write in the order of calls: what was cancelled may go on, but lands before the next."""
-        async with self._being_seen:
-            await self._run.mailbox.put_presence(presence)
-
-
-def _follows(version: Version, before: Version) -> bool:
-    return version.number == before.number + 1
-
-
-def _decoded(payload_format: PayloadFormat, data: bytes, device: torch.device) -> Tensor:
-    reader = PayloadReader(payload_format, BufferSource(data))
-    params = torch.empty(payload_format.numel, device=device)
-    for start, stop in chunks(0, payload_format.numel):
-        reader.read(PARAMS, start, stop, out=params[start:stop])
-    return params
-
-
-def _updated(held: Tensor, update_format: PayloadFormat, data: bytes) -> Tensor:
-    """Return ``held`` plus the update, the same addition the closer made."""
-    reader = PayloadReader(update_format, BufferSource(data))
-    params = torch.empty_like(held)
-    for start, stop in chunks(0, update_format.numel):
-        update = reader.read(UPDATE, start, stop).to(held.device)
-        torch.add(held[start:stop], update, out=params[start:stop])
-    return params
+    def _learn_from(self, version: Version) -> None:
+        """Learn from a commit when to look for the next one."""
+        posted_at = self._posted_at.get(version.fragment)
+        if posted_at is not None:
+            self._polling = self._polling.answered(posted_at, *self._looked_at)
+        elif version.fragment in self._held:
+            self._polling = self._polling.behind()

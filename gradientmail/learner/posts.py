@@ -64,11 +64,13 @@ class Progress:
 
     Attributes:
         at: Its clock at the last step.
+        next_post_at: When its next round will be due, if nobody calls it before.
         holding: It waits for a commit, which is no silence.
     """
 
     at: float
     versions: tuple[int, ...]
+    next_post_at: float = 0.0
     steps: int = 0
     tokens: int = 0
     step_s: float = 0.0

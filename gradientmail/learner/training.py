@@ -188,9 +188,10 @@ class Training:
 
     def report(self, loss: float | None = None, *, holding: bool = False) -> None:
         """Tell the exchange how far we are."""
-        before = self._wire.progress
+        before, now = self._wire.progress, self._desk.clock.now()
         self._wire.progress = Progress(
-            at=self._desk.clock.now(),
+            at=now,
+            next_post_at=now + self.publishing.steps_to_due(self.step) * self._step_s,
             versions=tuple(fragment.version.number for fragment in self.fragments),
             steps=self.step,
             tokens=self.tokens,

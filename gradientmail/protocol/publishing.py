@@ -103,6 +103,10 @@ class Publishing:
         oldest = min(flight.at_step for flight in self.in_flight)
         return Hold() if step - oldest >= overlap else Train()
 
+    def steps_to_due(self, step: int) -> int:
+        """Return the steps after inner step ``step`` until the next round is due, uncalled."""
+        return max(0, self.last_step + self.schedule.gap(self.next_round()) - step)
+
     def published(self, round_index: int, step: int) -> "Publishing":
         """Return the state after publishing ``round_index`` at ``step``."""
         flight = InFlight(round_index=round_index, at_step=step)
@@ -147,7 +151,7 @@ class Publishing:
         return self.versions[self.schedule.fragment_of(round_index)]
 
     def _is_due(self, round_index: int, step: int, calling: AbstractSet[int]) -> bool:
-        return round_index in calling or step - self.last_step >= self.schedule.gap(round_index)
+        return round_index in calling or self.steps_to_due(step) == 0
 
 
 def oldest_open_round(schedule: RoundSchedule, versions: Sequence[int]) -> int:

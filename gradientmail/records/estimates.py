@@ -13,7 +13,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         step_s: One inner step.
         quorum_s: From the opening of a round to its quorum.
-        sync_s: From the decision to close a round to its commit.
+        sync_s: From there to its commit.
     """
 
     step_s: Seconds | None = None
@@ -33,9 +33,9 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         11.0
         """
         return Estimates(
-            step_s=_fold(self.step_s, step_s),
-            quorum_s=_fold(self.quorum_s, quorum_s),
-            sync_s=_fold(self.sync_s, sync_s),
+            step_s=fold(self.step_s, step_s),
+            quorum_s=fold(self.quorum_s, quorum_s),
+            sync_s=fold(self.sync_s, sync_s),
         )
 
     def timeout(self, poll_s: float) -> float:
@@ -46,7 +46,12 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         return max(30.0 * poll_s, 3.0 * known)
 
 
-def _fold(average: float | None, observation: float | None) -> float | None:
+def fold(average: float | None, observation: float | None) -> float | None:
+    """Return the moving average after an observation; the first one is taken as is.
+
+    >>> fold(10.0, 20.0)
+    11.0
+    """
     if observation is None or average is None:
         return average if observation is None else observation
     return (1.0 - DECAY) * average + DECAY * observation

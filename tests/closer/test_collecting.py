@@ -24,9 +24,9 @@ async def test_mail_is_read_once_however_long_the_round_stays_open(tmp_path: Pat
     async with running(closer.close_next(lambda: EVERYONE, lambda _: None)):
         await bench.clock.advance(float(POLLS))
     looks = meter.calls["list"]
-    assert looks > POLLS
+    assert POLLS / 2 < looks < POLLS
     assert meter.calls["fetch"] == 1  # the good one
-    assert meter.calls["read"] == looks + 2  # each look at the commit, each header
+    assert 2 < meter.calls["read"] <= 2 + looks / 2  # each header; some looks see to the commit
 
 
 async def test_a_foreign_object_is_reported_once(

@@ -10,12 +10,16 @@ from msgspec.structs import replace
 
 from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.errors import RecordError, StoreFullError, StoreUnavailableError
+from gradientmail.protocol.polling import CLOSER_POLLS
 from gradientmail.records import canonical, keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.run import Version
 from gradientmail.store.base import Created
 from gradientmail.testing.faulty import Fault, FaultyStore, once
-from tests.closer.bench import EVERYONE, Bench, make_bench, running
+from tests.closer.bench import EVERYONE, POLL_S, Bench, make_bench, running
+
+SEEN_S = CLOSER_POLLS * POLL_S
+"""However late: so often a closer looks while somebody is live."""
 
 
 def closer_of(bench: Bench, name: str = "closer", **over: Any) -> FragmentCloser:
@@ -70,7 +74,7 @@ async def test_a_round_waits_for_every_live_learner(tmp_path: Path) -> None:
         await bench.clock.advance(1000.0)
         assert not closing.done()
         await bench.post("bob", bench.run.origin(0))
-        await bench.clock.advance(1.0)
+        await bench.clock.advance(SEEN_S)
         assert {p.learner for p in record_of(closing.result()).participants} == EVERYONE
 
 
@@ -195,7 +199,7 @@ async def test_mail_rejected_in_one_round_is_not_an_answer_in_the_next(tmp_path:
         await bench.clock.advance(1000.0)
         assert not closing.done()
         await bench.post("ann", first)
-        await bench.clock.advance(1.0)
+        await bench.clock.advance(SEEN_S)
         second = record_of(closing.result())
     assert [p.learner for p in second.participants] == ["ann"]
     assert second.rejected == ()
@@ -265,7 +269,7 @@ async def test_a_takeover_in_the_middle_of_collecting_never_hangs(tmp_path: Path
         await bench.clock.advance(5.0)
         assert not collecting.done()
         committed = await close(bench, other, frozenset({"ann"}))
-        await bench.clock.advance(1.0)
+        await bench.clock.advance(SEEN_S)
         assert collecting.result() == committed
     await bench.post("bob", committed)
     assert await close(bench, stopped, frozenset({"bob"})) == await close(bench, other)

@@ -20,6 +20,7 @@ from gradientmail.learner.posts import Arrival, Draft
 from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
 from gradientmail.operations.stopping import request_stop
+from gradientmail.protocol.polling import QUIET_POLLS
 from gradientmail.records import keys
 from gradientmail.records.head import Head
 from gradientmail.records.presence import Presence
@@ -30,7 +31,9 @@ from gradientmail.testing.faulty import Fault, FaultyStore, always, healthy
 from tests.closer.bench import POLL_S, Bench, inline, make_bench
 
 PRESENCE_S = 60.0
-OVERDUE_S = 31 * POLL_S
+LOOK_S = QUIET_POLLS * POLL_S
+"""So often a learner looks that has nothing on its way."""
+OVERDUE_S = 39 * POLL_S
 """After this long without news a learner looks for itself."""
 
 
@@ -63,7 +66,7 @@ class Remote:
         self.news += 1
         self.seen.append((bool(self.exchange._arrivals), self.exchange.ending))
 
-    async def pass_time(self, seconds: float = POLL_S) -> None:
+    async def pass_time(self, seconds: float = LOOK_S) -> None:
         await self.bench.clock.advance(seconds)
 
     async def commit(self, fill: float = 1.0, **changes: Any) -> Version:
@@ -233,6 +236,7 @@ async def test_a_payload_that_stays_away_holds_up_no_other_fragment(tmp_path: Pa
     await remote.tell(1, 0)
     await remote.pass_time()
     for number in (1, 2):
+        remote.exchange.expect(1)
         version = await remote.commit()
         await remote.tell(1, number)
         await remote.pass_time(2 * POLL_S)
@@ -342,7 +346,7 @@ async def test_the_last_version_never_arrives_without_the_news_that_it_is_the_la
     async with joined(await make_bench(tmp_path, stop_after_rounds=1)) as remote:
         await remote.commit()
         await remote.tell(1, done=True)
-        await remote.pass_time(3.0)
+        await remote.pass_time()
         assert (True, False) not in remote.seen[1:]
         assert (True, True) in remote.seen
 
@@ -371,7 +375,7 @@ async def test_an_outage_is_waited_out(tmp_path: Path) -> None:
         await remote.pass_time(500.0)
         assert not remote.arrived()
         faulty.plan = healthy
-        await remote.pass_time()
+        await remote.pass_time(QUIET_POLLS * POLL_S)
         assert [arrival.version for arrival in remote.arrived()] == [version]
 
 
@@ -447,5 +451,5 @@ async def test_a_presence_that_cannot_be_written_stops_nothing(tmp_path: Path) -
         await remote.pass_time(PRESENCE_S)
         version = await remote.commit()
         await remote.tell(1)
-        await remote.pass_time()
+        await remote.pass_time(QUIET_POLLS * POLL_S)
         assert [arrival.version for arrival in remote.arrived()] == [version]

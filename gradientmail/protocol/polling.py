@@ -1,0 +1,136 @@
+"""When to look again: when something is due, and not ever again in between.
+
+A learner learns from its own contributions how long after posting one the commit can be seen, and
+reads the head then. Found at once, it looks a little sooner the next time; not found, as late as
+it turned out to be. So most commits take one look::
+
+    ours is posted     -- as long after as the last ones took ------> the commit should be there
+    it is not there    -- 1/8, 1/4, 1/2, 1, 1 ... poll after -------> as late again as it is late
+    late for long      -- ever more seldom, to once in 8 polls
+    ours is to come    -- once in 8 polls
+    called too late, or left out of a round -- twice in a grace window, for some cycles
+
+The chance in it parts readers that began together.
+
+A closer comes half-way nearer to the expected quorum with each look, for some learners are faster
+than others.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gradientmail.records.estimates import Estimates
+
+LEAST_POLLS: Final = 0.125
+JITTER: Final = 0.25
+SOONER: Final = 0.05
+"""After a look that found its commit at once, the next one is sooner by this share of a poll."""
+
+PATIENCE: Final = 8.0
+"""What is late by x more than its timeout is looked for every x / 8."""
+
+QUIET_POLLS: Final = 8.0
+CLOSER_POLLS: Final = 4.0
+"""The most polls between two looks of a learner, and of a closer with a live learner."""
+
+HURRIED_CYCLES: Final = 2
+
+
+def late_wait_s(late_s: float, timeout_s: float, poll_s: float) -> float:
+    """Return the seconds until the next look for what has been due for ``late_s``."""
+    patience_s = max(0.0, late_s - timeout_s) / PATIENCE
+    return min(max(late_s, LEAST_POLLS * poll_s), poll_s) + patience_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Polling:
+    """A learner's looks at the head.
+
+    Attributes:
+        poll_s: The run's: seconds between two looks for what is due.
+        grace_s: The run's grace window; None: nobody is called.
+        cycle: Rounds of one cycle.
+        takes_s: How long after posting the commit is looked for.
+        hurried: For so many rounds it listens for calls.
+    """
+
+    poll_s: float
+    grace_s: float | None
+    cycle: int
+    takes_s: float = 0.0
+    hurried: int = 0
+
+    def answered(self, posted_at: float, looked_at: float, before: float) -> "Polling":
+        """Take note of a commit that speaks of a contribution of ours.
+
+        Args:
+            posted_at: When that was posted.
+            looked_at: When the look was that showed the commit.
+            before: When the look before was.
+        """
+        takes_s = looked_at - posted_at
+        if before - posted_at < self.takes_s:
+            takes_s = min(takes_s, self.takes_s) - SOONER * min(self.takes_s, self.poll_s)
+        return replace(self, takes_s=max(0.0, takes_s), hurried=max(0, self.hurried - 1))
+
+    def behind(self) -> "Polling":
+        """Take note that a round was called, or closed, before ours could be posted."""
+        return replace(self, hurried=HURRIED_CYCLES * self.cycle)
+
+    def wait_s(
+        self, now: float, *, chance: float, posted: Iterable[float], holding: bool
+    ) -> float:
+        """Return how long after the last look the next one is.
+
+        Args:
+            now: Instant of the last look, seconds on the reader's clock.
+            chance: Drawn from [0, 1) for each look.
+            posted: When each contribution was posted that waits for its commit.
+            holding: Training does.
+        """
+        limit_s = QUIET_POLLS * self.poll_s
+        if self.hurried and self.grace_s:
+            limit_s = min(limit_s, max(self.poll_s, self.grace_s / 2))
+        if holding:
+            limit_s = self.poll_s
+        waits = [self._wait_s(at, now, chance) for at in posted]
+        return max(LEAST_POLLS * self.poll_s, min([*waits, limit_s]))
+
+    def _wait_s(self, posted_at: float, now: float, chance: float) -> float:
+        late_s = now - (posted_at + self.takes_s)
+        if late_s < 0:
+            return -late_s
+        timeout_s = Estimates(sync_s=self.takes_s).timeout(self.poll_s)
+        return late_wait_s(late_s, timeout_s, self.poll_s) * (1 + JITTER * chance)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Looks:
+    """A closer's looks at the mail of one round.
+
+    Attributes:
+        poll_s: The run's.
+        estimates: The fragment's.
+        opened: Instant at which someone was there to be waited for; None before.
+        heard_at: When the newest mail was found; None before the first.
+    """
+
+    poll_s: float
+    estimates: Estimates
+    opened: float | None = None
+    heard_at: float | None = None
+
+    def wait_s(self, now: float) -> float:
+        """Return how long after the last look, at ``now``, the next one is."""
+        if self.opened is None:
+            return QUIET_POLLS * self.poll_s / 2
+        timeout_s = self.estimates.timeout(self.poll_s)
+        rest_s = self.opened + (self.estimates.quorum_s or 0.0) - now
+        if self.heard_at is not None:
+            wait_s = late_wait_s(now - self.heard_at, timeout_s, self.poll_s)
+        elif rest_s > 0:
+            wait_s = max(LEAST_POLLS * self.poll_s, rest_s / 2)
+        else:
+            wait_s = late_wait_s(-rest_s, timeout_s, self.poll_s)
+        return min(wait_s, CLOSER_POLLS * self.poll_s)
