@@ -306,6 +306,56 @@ def doctor(
 
 @app.command()
 @exits
+def simulate(
+    fleet: Annotated[
+        Path,
+        typer.Argument(metavar="FLEET.toml", help="The fleet and the run.", show_default=False),
+    ],
+    presets: Annotated[
+        list[str] | None,
+        typer.Option("--preset", metavar="NAME", help="Put this one beside others; repeatable."),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting of the run; repeatable."),
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.0, metavar="H", help="How far to look ahead.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Stop after this many rounds.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Of interruptions.")] = None,
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON array, every learner in it.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw who did what, when.")
+    ] = None,
+    plot_hours: Annotated[
+        float | None, typer.Option(min=0.0, metavar="H", help="How much of it to draw.")
+    ] = None,
+) -> None:
+    """Forecast a run on a fleet: time, waste, bytes, requests and money, before anything is rented.
+
+    The protocol's own decisions on virtual time, with sizes in place of tensors.
+    """
+    from gradientmail.cli.simulating import run_simulate
+
+    run_simulate(
+        fleet,
+        presets=presets or (),
+        assignments=assignments or (),
+        limits={"hours": hours or None, "rounds": rounds, "seed": seed},
+        as_json=as_json,
+        plot=plot,
+        plot_hours=plot_hours or None,
+    )
+
+
+@app.command()
+@exits
 def demo(
     out: Annotated[
         Path, typer.Option(metavar="DIRECTORY", help="Where the plots and the model go.")

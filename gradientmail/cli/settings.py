@@ -31,7 +31,7 @@ def run_settings(
         (str(strategy), _strategy(strategy)),
         (str(config), read_config(config)[0]),
         (ENVIRONMENT, from_environment(RunSettings, environ)),
-        ("--set", _assigned(assignments)),
+        ("--set", assigned(assignments)),
     ]
     named = [values["algorithm"] for _, values in layers if "algorithm" in values]
     name = str([DEFAULT, *named][-1])
@@ -85,7 +85,12 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _assigned(assignments: Sequence[str]) -> dict[str, str]:
+def assigned(assignments: Sequence[str]) -> dict[str, str]:
+    """Return the values that ``key=value`` flags assign.
+
+    Raises:
+        SettingsError: a flag has no equals sign.
+    """
     values = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
