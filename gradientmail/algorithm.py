@@ -89,6 +89,11 @@ class Algorithm:
         return PayloadFormat(numel, sections)
 
     @property
+    def global_batch(self) -> int | None:
+        """Tokens of a step of all learners together; None: programs choose their batches."""
+        return self.settings.global_batch
+
+    @property
     def flush_on_close(self) -> bool:
         """Whether a leaving learner posts its unfinished steps."""
         return self.settings.flush_on_close

@@ -44,6 +44,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         gossip_settings: Its settings: lr, momentum and pull.
         sync_every: H, inner steps between two rounds of the same fragment; never divided.
         fragments: P, parts of the model synchronized in turn; at most H.
+        local_steps: What a learner trains for a round: fixed, the schedule's steps; or dynamic,
+            fewer the slower it is than the fastest, so that all are done at the same time.
+        global_batch: Tokens (or samples) of a step of all learners together; each takes a share by
+            its speed, `learner.batch_share`. None leaves batches to the programs.
         in_flight: Rounds a learner keeps outstanding; at most P.
         overlap_steps: Steps a learner trains past publishing before it waits for the commit; none
             never waits.
@@ -107,6 +111,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     gossip_settings: Table = {}
     sync_every: AtLeastOne = 500
     fragments: Annotated[int, msgspec.Meta(ge=1, le=9999)] = 1
+    local_steps: Literal["fixed", "dynamic"] = "fixed"
+    global_batch: AtLeastOne | None = None
     in_flight: AtLeastOne = 1
     overlap_steps: AtLeastZero | None = 0
     plan: Literal["bytes", "strided"] = "bytes"

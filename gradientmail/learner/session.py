@@ -188,6 +188,15 @@ class Learner:
         return self._exchange.ending or self._asked_to_stop
 
     @property
+    def batch_share(self) -> int | None:
+        """What of the run's ``global_batch`` the next step is to take, by measured speeds.
+
+        None where the run has none: then batches are the program's own.
+        """
+        batch = self._run.algorithm.global_batch
+        return None if batch is None else self._training.pace.share(self.name, batch)
+
+    @property
     def progress(self) -> Progress:
         """What this learner has done so far."""
         return self._exchange.progress

@@ -16,6 +16,7 @@ from gradientmail.clock import fresh_nonce
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.parameters import FragmentTensors
 from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.protocol.pace import Pace
 from gradientmail.protocol.publishing import Decision, Hold, Publish, Publishing, Train
 from gradientmail.protocol.recovery import Echo, Fate, Posted, echo, fate, reason_rejected
 from gradientmail.records import keys
@@ -119,6 +120,7 @@ class Training:
         self._posted, self._applied, self._dropped = 0, 0, 0
         self._rejected: str | None = None
         self._step_s = 0.0
+        self.pace = Pace()
         self._stepped_at: float | None = None
         self.waited_s = 0.0
 
@@ -280,6 +282,7 @@ class Training:
         fragment, newest = self.fragments[p], arrival.version.record
         if newest is None or arrival.version.number <= fragment.version.number:
             return
+        self._keep_pace(arrival.history)
         self._heed_another_self(fragment, newest)
         if self._wire.asked is not None and fragment.snapshot is None:
             self.publishing = self.publishing.sat_out(self.step)
@@ -300,6 +303,13 @@ class Training:
         fragment.anchored_tokens = self.tokens - kept[1] - dropped[1]
         anchored_at = self.step - kept[0] - dropped[0]
         self.publishing = self.publishing.aligned(p, arrival.version.number, anchored_at)
+
+    def _keep_pace(self, history: Sequence[RoundRecord]) -> None:
+        """Learn how fast the others are."""
+        self.pace = self.pace.heard(history)
+        if self._run.algorithm.settings.local_steps == "dynamic":
+            fastest_s = self.pace.fastest_step_s
+            self.publishing = self.publishing.paced(self._step_s, fastest_s)
 
     def _heed_another_self(self, fragment: LocalFragment, newest: RoundRecord) -> None:
         """Count nothing twice that was posted under our name after the state we come from.

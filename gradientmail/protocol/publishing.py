@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from gradientmail.protocol.pace import local_steps
 from gradientmail.protocol.schedule import RoundSchedule
 
 
@@ -62,6 +63,9 @@ class Publishing:
         anchored_at: Step at which each fragment's anchor was taken, less what an alignment kept.
         last_step: Step at which it last published; where training began, before that.
         in_flight: Rounds outstanding.
+        step_s: Seconds its steps take, where it is to keep pace with the fastest learner's; 0.0
+            where it takes every step of the schedule.
+        fastest_step_s: Seconds that those of the fastest take.
     """
 
     schedule: RoundSchedule
@@ -69,6 +73,8 @@ class Publishing:
     anchored_at: tuple[int, ...]
     last_step: int = 0
     in_flight: tuple[InFlight, ...] = field(default=())
+    step_s: float = 0.0
+    fastest_step_s: float = 0.0
 
     def next_round(self) -> int:
         """Return ``max(last published + 1, oldest open round)``, past what others have closed.
@@ -105,7 +111,15 @@ class Publishing:
 
     def steps_to_due(self, step: int) -> int:
         """Return the steps after inner step ``step`` until the next round is due, uncalled."""
-        return max(0, self.last_step + self.schedule.gap(self.next_round()) - step)
+        return max(0, self.last_step + self.gap(self.next_round()) - step)
+
+    def paced(self, step_s: float, fastest_step_s: float) -> "Publishing":
+        """Return the state in which it keeps pace with the fastest learner's step time."""
+        return replace(self, step_s=step_s, fastest_step_s=fastest_step_s)
+
+    def gap(self, round_index: int) -> int:
+        """Return the steps it trains for a round: the schedule's, fewer where it is slow."""
+        return local_steps(self.schedule.gap(round_index), self.step_s, self.fastest_step_s)
 
     def published(self, round_index: int, step: int) -> "Publishing":
         """Return the state after publishing ``round_index`` at ``step``."""
