@@ -10,6 +10,7 @@ from typing import Any
 from gradientmail.errors import NotJoinedError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
+from gradientmail.learner.gossip import Gossip
 
 
 class Background:
@@ -23,7 +24,7 @@ class Background:
     def __init__(self, main: Callable[["Background"], Coroutine[Any, Any, None]]) -> None:
         self.leaving = asyncio.Event()
         self._main = main
-        self._ready: Future[tuple[Desk, Exchange]] = Future()
+        self._ready: Future[tuple[Desk, Exchange | Gossip]] = Future()
         self._news = threading.Condition()
         self._count = 0
         self._failure: BaseException | None = None
@@ -53,7 +54,7 @@ class Background:
             with self._news:
                 self._running = None  # from here on nobody calls into a loop about to close
 
-    def ready(self, desk: Desk, exchange: Exchange) -> None:
+    def ready(self, desk: Desk, exchange: Exchange | Gossip) -> None:
         """The run is open and every fragment has arrived.
 
         Raises:
@@ -69,7 +70,7 @@ class Background:
 
     # -- in the training thread --------------------------------------------------------------
 
-    def start(self) -> tuple[Desk, Exchange]:
+    def start(self) -> tuple[Desk, Exchange | Gossip]:
         """Start, and wait for ``ready``.
 
         Raises:

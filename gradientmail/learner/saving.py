@@ -2,19 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gradientmail.errors import SettingsError
-from gradientmail.learner.outbox import Outbox
 from gradientmail.learner.parameters import FragmentTensors
 from gradientmail.learner.program import Positioned
 from gradientmail.learner.state import State, pack, restore_rng, rng_state, unpack
 from gradientmail.learner.training import LocalFragment, OnItsWay, Training
 from gradientmail.protocol.publishing import InFlight
 from gradientmail.run import Run, Version
+
+
+class Residuals(Protocol):
+    """What keeps of each fragment what is to be sent later."""
+
+    @property
+    def residuals(self) -> Sequence[Tensor | None]:
+        """Flat float32, or None."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +34,7 @@ class Saved:
     position: Positioned | None
     device: torch.device
 
-    def save(self, run: Run, learner: str, training: Training, outbox: Outbox) -> State:
+    def save(self, run: Run, learner: str, training: Training, outbox: Residuals) -> State:
         """Return a snapshot; ``outbox`` must be settled."""
         return pack(
             {

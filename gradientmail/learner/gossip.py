@@ -1,0 +1,305 @@
+"""Gossip: a learner's side of the store in a run without a closer.
+
+A learner closes its rounds by itself. It posts the parameters of the fragment whose round is due,
+waits for those of its neighbours in that round, mixes them, and hands the result to its own
+training side as the fragment's next version::
+
+    draft -- posted --> waiting -- every neighbour heard, gone or late --> mixed --> arrival
+
+Versions are a learner's own: learners in one round have the same number and, until they agree,
+different parameters. Who has to be waited for is not known from the start: whoever is live, or has
+posted in the round, is in its graph. A neighbour that is not heard gives nothing in that round,
+and what it would have given the learner keeps of its own. A learner that others have left behind
+goes on in the round they are in.
+"""
+
+import asyncio
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from gradientmail.algorithm import FAST, SLOW
+from gradientmail.clock import fresh_nonce
+from gradientmail.learner.desk import Desk
+from gradientmail.learner.neighbours import Neighbours, Posting, Vectors, own_version
+from gradientmail.learner.peers import Peers
+from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.learner.presence import Beats
+from gradientmail.protocol.publishing import oldest_open_round
+from gradientmail.protocol.topology import mixing
+from gradientmail.records import keys
+from gradientmail.records.commit import Participant, RoundRecord
+from gradientmail.run import Version
+from gradientmail.tasks import together
+
+
+@dataclass
+class Unsent:
+    """What of ours is not in the store yet: what an ``Outbox`` is to other learners.
+
+    Attributes:
+        residuals: Of each fragment what mixing keeps from round to round: momentum.
+    """
+
+    residuals: list[Tensor | None]
+    keys: set[str] = field(default_factory=set)
+    acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything posted is acknowledged."""
+        return not self.keys
+
+    async def until_settled(self) -> None:
+        """Return once it is."""
+        while self.keys:
+            self.acknowledged.clear()
+            await self.acknowledged.wait()
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a round gave: our weights, what neighbours posted, and how far others are."""
+
+    weights: Mapping[str, float]
+    vectors: Mapping[str, Vectors]
+    newest: int
+
+
+class Gossip:
+    """Create it inside a running loop, ``join``, then ``run``; see ``exchange.Exchange``."""
+
+    def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
+        layouts = desk.run.layouts
+        self.outbox = Unsent([None] * len(layouts))
+        self.calling: frozenset[int] = frozenset()
+        self.asked: frozenset[int] | None = None
+        self.ending = self.finished = False
+        self.progress = Progress(at=desk.clock.now(), versions=(0,) * len(layouts))
+        self._desk, self._run, self._news = desk, desk.run, news
+        self._settings = desk.run.manifest.settings
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._neighbours, self._peers = Neighbours(desk), Peers(desk)
+        self._beats = Beats(desk, lambda: self.progress)
+        self._held: dict[int, Arrival] = {}
+        self._arrivals: dict[int, tuple[Arrival, Tensor | None]] = {}
+        self._orders: asyncio.Queue[Posting | int | asyncio.Task[None]] = asyncio.Queue()
+
+    # -- for the training side ---------------------------------------------------------------
+
+    def post(self, draft: Draft) -> None:
+        """Post a fragment's parameters and mix them with the neighbours'."""
+        slow, fragment = self._held[draft.fragment].params, draft.fragment
+        version = draft.base.number + 1
+        self.outbox.keys.add(keys.gossip(fragment, version, self._desk.name))
+        posting = Posting(
+            fragment=fragment, version=version, fast=slow - draft.delta, slow=slow, draft=draft
+        )
+        self._loop.call_soon_threadsafe(self._orders.put_nowait, posting)
+
+    def expect(self, fragment: int) -> None:
+        """An earlier self posted a round of ``fragment``: mix what it posted."""
+        self._loop.call_soon_threadsafe(self._orders.put_nowait, fragment)
+
+    def take(self) -> tuple[list[Arrival], list[tuple[str, str]]]:
+        """Return what arrived since the last call; nothing is ever refused."""
+        with self._lock:
+            arrivals, self._arrivals = self._arrivals, {}
+        for fragment, (_, momentum) in arrivals.items():
+            self.outbox.residuals[fragment] = momentum
+        return [arrival for arrival, _ in arrivals.values()], []
+
+    def give_back(self, fragment: int, key: str) -> None:
+        """Give nothing back: local parameters hold every step."""
+
+    def forget(self, key: str) -> None:
+        """Forget nothing: nothing is kept of what was posted."""
+
+    def start_over(self, fragment: int) -> None:
+        """Drop no residual: there is none."""
+
+    # -- joining, running, leaving -----------------------------------------------------------
+
+    async def join(self, held: Mapping[int, Arrival]) -> None:
+        """Take ``held``, or what someone posted last where that is further, or the beginning."""
+        for fragment in range(len(self._run.layouts)):
+            arrival = held.get(fragment)
+            at = arrival.version.number if arrival else 0
+            ahead = await self._neighbours.newest(fragment, beyond=self._repeatable(at))
+            if ahead is not None and arrival is not None:
+                record = self._record(ahead.version, None)
+                version = dataclasses.replace(ahead.version, record=record)
+                ahead = Arrival(version=version, params=ahead.params, history=(record,))
+            if ahead is not None or arrival is None:
+                arrival = ahead or await self._neighbours.origin(fragment)
+                self._arrivals[fragment] = arrival, None
+            self._held[fragment] = arrival
+        self._look_for_last_round()
+
+    def _repeatable(self, version: int) -> int:
+        """Return up to which version others may be, and still have what comes after ours.
+
+        A learner that was killed goes through these rounds again, from what was posted then.
+        """
+        return version + 1 + self._settings.keep_versions
+
+    async def run(self) -> None:
+        """Mix and beat until cancelled."""
+        await together(self._serve(), self._beats.run(self._look_for_stop))
+
+    async def leave(self) -> None:
+        """Say that we are gone, so that no neighbour waits for us."""
+        await self._beats.put(left=True)
+
+    async def _serve(self) -> None:
+        rounds: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                order = await self._orders.get()
+                if isinstance(order, asyncio.Task):
+                    rounds.discard(order)
+                    order.result()
+                elif isinstance(order, int):
+                    await self._resume(order)
+                else:
+                    task = asyncio.create_task(self._close(order))
+                    task.add_done_callback(self._orders.put_nowait)
+                    rounds.add(task)
+        finally:
+            for task in rounds:
+                task.cancel()
+
+    async def _resume(self, fragment: int) -> None:
+        """Close the round that an earlier self was in, from what it posted."""
+        held = self._held[fragment]
+        version = held.version.number + 1
+        posted = await self._neighbours.read(fragment, version, self._desk.name)
+        if posted is not None:
+            slow = held.params
+            self._orders.put_nowait(
+                Posting(
+                    fragment=fragment, version=version, fast=posted[FAST], slow=slow, draft=None
+                )
+            )
+
+    async def _look_for_stop(self) -> None:
+        if await self._run.mailbox.stop_requested():
+            self._end()
+
+    def _look_for_last_round(self) -> None:
+        last = self._settings.stop_after_rounds
+        versions = [self._held[p].version.number for p in range(len(self._held))]
+        if last is not None and oldest_open_round(self._run.algorithm.schedule, versions) >= last:
+            self.finished = True
+            self._end()
+
+    def _end(self) -> None:
+        if not self.ending:
+            self.ending = True
+            self._news()
+
+    # -- one round ---------------------------------------------------------------------------
+
+    async def _close(self, posting: Posting) -> None:
+        fragment = posting.fragment
+        if posting.draft is not None:
+            await self._neighbours.post(posting, posting.draft)
+            self.outbox.keys.discard(keys.gossip(fragment, posting.version, self._desk.name))
+            self.outbox.acknowledged.set()
+        heard = await self._listen(posting)
+        momentum = self.outbox.residuals[fragment]
+        params, momentum = await self._desk.offload(self._mix, posting, heard, momentum)
+        left_behind = heard.newest > self._repeatable(posting.version)
+        number = heard.newest - 1 if left_behind else posting.version
+        version = own_version(self._run, fragment, number)
+        record = self._record(version, posting)
+        version = dataclasses.replace(version, record=record)
+        arrival = Arrival(version=version, params=params, history=(record,))
+        with self._lock:
+            self._held[fragment] = arrival
+            self._arrivals[fragment] = arrival, momentum
+        self._look_for_last_round()
+        self._news()
+        old = posting.version - self._settings.keep_versions
+        if old > 0 and not self._settings.retain:
+            await self._neighbours.sweep(fragment, old)
+
+    async def _listen(self, posting: Posting) -> Heard:
+        """Wait until every neighbour has posted, has gone, or the grace window is over."""
+        began, ours = self._desk.clock.now(), self._desk.name
+        schedule = self._run.algorithm.schedule
+        turn = f"{self._run.name}/{schedule.round_of(posting.fragment, posting.version)}"
+        found: dict[str, Vectors] = {}
+        while True:
+            await self._neighbours.persist(self._peers.look)
+            posted = await self._neighbours.posted(posting.fragment, posting.version)
+            here = {name for name, versions in posted.items() if posting.version in versions}
+            row = mixing(self._run.algorithm.topology, [*self._peers.live | here], turn)[ours]
+            others = row.keys() - {ours}
+            for name in sorted((others & here) - found.keys()):
+                vectors = await self._neighbours.read(posting.fragment, posting.version, name)
+                if vectors is None:
+                    here.discard(name)
+                else:
+                    found[name] = vectors
+            if self._is_over(began, others - found.keys(), posted.keys() - here, here):
+                heard = {name: found[name] for name in sorted(others & found.keys())}
+                newest = (max(versions) for name, versions in posted.items() if name != ours)
+                return Heard(weights=row, vectors=heard, newest=max(newest, default=0))
+            await self._desk.clock.sleep(self._settings.poll_s)
+
+    def _is_over(self, began: float, missing: set[str], beyond: set[str], here: set[str]) -> bool:
+        """Whether to mix now; ``beyond``: who has nothing in this round and is in a later one."""
+        grace_s = self._settings.grace_s
+        if grace_s is not None and self._desk.clock.now() - began >= grace_s:
+            return True
+        return len(self._peers.known | here) >= self._settings.quorum and missing <= beyond
+
+    def _mix(
+        self, posting: Posting, heard: Heard, momentum: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Mix; what rounding loses of ours stays with us, so that the mean of all stays."""
+        mine = self._neighbours.as_posted(posting)
+        fast = [mine[FAST], *(one[FAST] for one in heard.vectors.values())]
+        slow = [mine.get(SLOW, posting.slow)]
+        slow += [one[SLOW] for one in heard.vectors.values() if SLOW in one]
+        weights = [heard.weights[name] for name in heard.vectors]
+        rule = self._run.algorithm.gossip
+        mixed, kept = rule.mix([1.0 - sum(weights), *weights], slow, fast, momentum)
+        return mixed + (posting.fast - fast[0]), kept
+
+    def _record(self, version: Version, posting: Posting | None) -> RoundRecord:
+        """Return a commit that nobody else sees: it tells our training side what became of it."""
+        used = () if posting is None else (self._participant(posting),)
+        return RoundRecord(
+            run=self._run.name,
+            fragment=version.fragment,
+            version=version.number,
+            parent=version.digest,
+            params=version.params,
+            participants=used,
+            applied={one.learner: one.base for one in used},
+            closer=self._desk.name,
+            term=0,
+            nonce=fresh_nonce(self._desk.rng),
+        )
+
+    def _participant(self, posting: Posting) -> Participant:
+        draft = posting.draft
+        return Participant(
+            learner=self._desk.name,
+            incarnation=self._desk.incarnation,
+            nonce=draft.nonce if draft else self._desk.incarnation,
+            base=posting.version - 1,
+            steps=draft.steps if draft else 1,
+            tokens=draft.tokens if draft else 1,
+            weight=1.0,
+            norm=0.0,
+            clip=1.0,
+            key=keys.gossip(posting.fragment, posting.version, self._desk.name),
+            digest=self._run.digest,
+        )

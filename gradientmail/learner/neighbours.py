@@ -1,0 +1,197 @@
+"""What neighbours post to each other in a run without a closer: written, listed, read, swept."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from gradientmail.algorithm import FAST, SLOW
+from gradientmail.algorithms.aggregator import PARAMS
+from gradientmail.codecs.layout import chunks
+from gradientmail.codecs.payload import PayloadFormat
+from gradientmail.codecs.streaming import BufferSource, BufferTarget, PayloadReader, PayloadWriter
+from gradientmail.errors import PayloadError, RecordError
+from gradientmail.learner.desk import Desk
+from gradientmail.learner.posts import Arrival, Draft
+from gradientmail.records import canonical, keys
+from gradientmail.records.contribution import ContributionRecord
+from gradientmail.run import Run, Version
+from gradientmail.tasks import persistently
+
+T = TypeVar("T")
+
+Vectors = Mapping[str, Tensor]
+"""Flat float32 by section: ``fast``, and ``slow`` where the rule posts it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posting:
+    """One fragment of ours in one round.
+
+    Attributes:
+        version: Which the fragment has after it.
+        fast: Parameters after our inner steps.
+        slow: Parameters before them.
+        draft: What was trained; None: an earlier self posted it.
+    """
+
+    fragment: int
+    version: int
+    fast: Tensor
+    slow: Tensor
+    draft: Draft | None
+
+
+class Neighbours:
+    """The gossip of a run. Every call is repeated while the store is out of reach."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._run = desk, desk.run
+        self._store = desk.run.mailbox.store
+
+    async def post(self, posting: Posting, draft: Draft) -> None:
+        """Put until it is acknowledged; the name is ours alone."""
+        payload_format = self._format(posting.fragment)
+        data: bytearray = await self._desk.offload(encoded, payload_format, posting)
+        record = ContributionRecord(
+            run=self._run.name,
+            learner=self._desk.name,
+            incarnation=self._desk.incarnation,
+            fragment=posting.fragment,
+            base=posting.version - 1,
+            anchor=draft.base.digest,
+            steps=draft.steps,
+            tokens=draft.tokens,
+            step_s=draft.step_s,
+            final=draft.final,
+            precision=self._run.algorithm.commit_dtype,
+            norms=(),
+            digest=canonical.digest_of(memoryview(data)),
+            nonce=draft.nonce,
+        )
+        header = payload_format.header(canonical.encode(record).decode())
+        key = keys.gossip(posting.fragment, posting.version, self._desk.name)
+        await self.persist(lambda: self._store.put(key, [header, memoryview(data)]))
+
+    async def posted(self, fragment: int, version: int = 0) -> dict[str, set[int]]:
+        """Return which versions each learner has posted, from ``version`` on."""
+        prefix = keys.gossip_of(fragment)
+        after = f"{prefix}{version:010d}"
+        found: dict[str, set[int]] = {}
+        for entry in await self.persist(lambda: self._store.list(prefix, after=after)):
+            if parsed := keys.parse_gossip(entry.key):
+                found.setdefault(parsed[1], set()).add(parsed[0])
+        return found
+
+    async def read(self, fragment: int, version: int, name: str) -> Vectors | None:
+        """Return what a learner posted; None: it is gone, or of no use."""
+        key = keys.gossip(fragment, version, name)
+        data = await self.persist(lambda: self._store.read(key))
+        if data is None:
+            return None
+        try:
+            vectors: Vectors = await self._desk.offload(self._judged, key, fragment, version, data)
+        except (PayloadError, RecordError) as exc:
+            self._desk.log.warning("ignoring %s: %s", key, exc)
+            return None
+        return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
+
+    async def newest(self, fragment: int, beyond: int = 0) -> Arrival | None:
+        """Return what someone posted last, ourselves first; None: nothing above ``beyond``."""
+        posted = [(v, n) for n, found in (await self.posted(fragment)).items() for v in found]
+        ours = self._desk.name
+        for number, name in sorted(posted, key=lambda one: (-one[0], one[1] != ours, one[1])):
+            if number <= beyond:
+                break
+            if vectors := await self.read(fragment, number, name):
+                version = own_version(self._run, fragment, number)
+                return Arrival(version=version, params=vectors[FAST])
+        return None
+
+    async def origin(self, fragment: int) -> Arrival:
+        """Return what the run began with.
+
+        Raises:
+            RecordError: it is missing or damaged.
+        """
+        origin = self._run.origin(fragment)
+        data = await self.persist(lambda: self._store.read(origin.params.key))
+        if data is None or canonical.digest_of(data) != origin.params.digest:
+            raise RecordError(origin.params.key, "the first parameters are missing or damaged")
+        form = self._run.algorithm.params_format(self._run.layouts[fragment].numel)
+        vectors: Vectors = await self._desk.offload(decoded, form, data)
+        return Arrival(version=origin, params=vectors[PARAMS].to(self._desk.device))
+
+    async def sweep(self, fragment: int, version: int) -> None:
+        """Delete what we posted for ``version``."""
+        key = keys.gossip(fragment, version, self._desk.name)
+        await self.persist(lambda: self._store.delete([key]))
+
+    async def persist(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``act`` does once the store lets it."""
+        pause_s = self._run.manifest.settings.poll_s
+        return await persistently(act, self._desk.clock, self._desk.log, pause_s=pause_s)
+
+    def as_posted(self, posting: Posting) -> Vectors:
+        """Return ``posting`` as everybody else decodes it."""
+        payload_format = self._format(posting.fragment)
+        data = payload_format.header(None) + encoded(payload_format, posting)
+        vectors = decoded(payload_format, data)
+        return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
+
+    def _judged(self, key: str, fragment: int, version: int, data: bytes) -> Vectors:
+        payload_format = self._format(fragment)
+        header = payload_format.check_header(data[: payload_format.max_header_bytes], len(data))
+        if header.metadata is None:
+            raise PayloadError("it holds no record")
+        record = canonical.decode(ContributionRecord, key, header.metadata.encode())
+        if (record.run, record.fragment, record.base) != (self._run.name, fragment, version - 1):
+            raise PayloadError("it is of another run, fragment or round")
+        if canonical.digest_of(memoryview(data)[header.data_start :]) != record.digest:
+            raise PayloadError("its data differs from its record's digest")
+        return decoded(payload_format, data)
+
+    def _format(self, fragment: int) -> PayloadFormat:
+        return self._run.algorithm.gossip_format(self._run.layouts[fragment].numel)
+
+
+def own_version(run: Run, fragment: int, number: int) -> Version:
+    """Return a version that only the learner itself knows; its payload is in no store."""
+    origin = run.origin(fragment)
+    return Version(
+        fragment=fragment, number=number, digest=origin.digest, params=origin.params, record=None
+    )
+
+
+async def version_here(run: Run, fragment: int, number: int) -> Version | None:
+    """Return a version that a learner was in; None: it is not committed, and should be."""
+    if run.manifest.settings.exchange == "gossip":
+        return own_version(run, fragment, number)
+    return await run.version(fragment, number)
+
+
+def encoded(payload_format: PayloadFormat, posting: Posting) -> bytearray:
+    """Return the data of a posting, without a header."""
+    target = BufferTarget()
+    writer = PayloadWriter(payload_format, target, header=b"")
+    vectors = {FAST: posting.fast, SLOW: posting.slow}
+    for section in payload_format.sections:
+        for start, stop in chunks(0, payload_format.numel):
+            writer.write(section, start, vectors[section][start:stop])
+    return target.data
+
+
+def decoded(payload_format: PayloadFormat, data: bytes | bytearray) -> Vectors:
+    """Return every section of a whole payload object.
+
+    Raises:
+        PayloadError: the bytes are not of this form, or not finite.
+    """
+    reader = PayloadReader(payload_format, BufferSource(data))
+    vectors = {section: torch.empty(payload_format.numel) for section in payload_format.sections}
+    for section, vector in vectors.items():
+        for start, stop in chunks(0, payload_format.numel):
+            reader.read(section, start, stop, out=vector[start:stop])
+    return vectors
