@@ -18,6 +18,8 @@ from gradientmail.errors import ContractError, SettingsError, StateNotSavedError
 from gradientmail.learner.background import Background
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
+from gradientmail.learner.gossip import Gossip
+from gradientmail.learner.neighbours import version_here
 from gradientmail.learner.parameters import describe, differences
 from gradientmail.learner.posts import Arrival, Progress
 from gradientmail.learner.program import Positioned
@@ -233,7 +235,8 @@ class Learner:
                 log=get_logger("gradientmail.learner", run=run.name, learner=self.name),
                 tags=tuple(require_name(tag.strip()) for tag in self._node.tags.split(",") if tag),
             )
-            exchange = Exchange(desk, news=background.notify)
+            by_gossip = run.manifest.settings.exchange == "gossip"
+            exchange = (Gossip if by_gossip else Exchange)(desk, news=background.notify)
             await exchange.join(await self._load(run))
             background.ready(desk, exchange)
             if run.algorithm.alone:
@@ -260,7 +263,7 @@ class Learner:
         held: dict[int, Arrival] = {}
         self._versions: list[Version] = []
         for p, saved in enumerate(self._tree["training"]["fragments"]):
-            version = await run.version(p, saved["version"])
+            version = await version_here(run, p, saved["version"])
             if version is None:
                 raise SettingsError(
                     f"the state directory is ahead of the run: version {saved['version']} of "
