@@ -27,7 +27,7 @@ gm: Any = importlib.import_module("gradientmail")
 
 CASES: dict[str, tuple[dict[str, Any], float]] = {
     "as it comes": ({}, 1.0),
-    "in_flight 8, poll 0.25, Carry": ({"in_flight": 8, "alignment": gm.Carry()}, 0.25),
+    "in_flight 8": ({"in_flight": 8, "alignment": gm.Carry()}, 0.25),
 }
 """What is set of the algorithm, and the poll interval."""
 

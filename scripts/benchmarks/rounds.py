@@ -42,7 +42,7 @@ SECONDS = {"tiny": 4.0, "quick": 10.0, "full": 60.0}
 
 CASES: dict[str, dict[str, Any]] = {
     "as it comes": {},
-    "in_flight 8, poll_s 0.25": {"in_flight": FRAGMENTS, "poll_s": 0.25},
+    "in_flight 8": {"in_flight": FRAGMENTS},
 }
 
 
@@ -184,7 +184,7 @@ async def _commits(mailbox: Mailbox) -> list[RoundRecord]:
 
 def _peer(seconds: float) -> Iterator[Result]:
     peer = peers.GRADIENTMAIL_002
-    for case in ("as it comes", "in_flight 8, poll 0.25, Carry"):
+    for case in CASES:
         try:
             python = peers.python_of(peer)
             arguments = (case, seconds, LEARNERS, SYNC_EVERY, FRAGMENTS, STEP_S, LATENCY_S)
