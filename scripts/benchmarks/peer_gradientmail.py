@@ -29,7 +29,7 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
     "as it comes": ({}, 1.0),
     "in_flight 8": ({"in_flight": 8, "alignment": gm.Carry()}, 0.25),
 }
-"""What is set of the algorithm, and the poll interval."""
+"""What is set of the algorithm, and the poll interval: as it comes, and what was best here."""
 
 
 class Counted:
