@@ -27,7 +27,7 @@ from gradientmail.algorithms.merge import (
 )
 from gradientmail.algorithms.outer import Turn
 from gradientmail.algorithms.reduce import SquareSums, root_of_squares
-from gradientmail.algorithms.sights import Glance, Sight, glance, sights, spread
+from gradientmail.algorithms.sights import Glance, Sight, glance, looked_at, sights
 from gradientmail.algorithms.stepping import Stepping, published
 from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
 from gradientmail.errors import SettingsError
@@ -98,19 +98,18 @@ class Aggregation:
         self, state: State, sink: Sink, merge: Callable[[Range], Combination], step: Stepping
     ) -> tuple[tuple[float, float], tuple[Sight, ...]]:
         """Merge and step range by range; return squares of merged and of unit sums, and sights."""
-        ranges, looked = self._ranges(), self._looked()
+        ranges = self._ranges()
 
-        def close(bounds: Range) -> tuple[Combination, Glance | None]:
+        def close(bounds: Range) -> tuple[Combination, list[Glance]]:
             merged = merge(bounds)
             old, new = step.take(state, sink, bounds[0], merged.total)
-            seen = self._glance(bounds, merged.total, old, new) if bounds in looked else None
-            return merged, seen
+            return merged, self._glances(bounds, merged.total, old, new)
 
         totals, units, glances = SquareSums(self.layout), SquareSums(self.layout), []
         for (start, _), (merged, seen) in zip(ranges, self.each(close, ranges), strict=True):
             totals.add_blocks(start, merged.squares)
             units.add_blocks(start, merged.unit_squares)
-            glances += [] if seen is None else [seen]
+            glances += seen
         parameters = slice(self.layout.parameter_slots)
         squares = (math.fsum(sums.squares()[parameters]) for sums in (totals, units))
         return (next(squares), next(squares)), sights(glances)
@@ -175,12 +174,14 @@ class Aggregation:
 
     # -- looking and stepping --------------------------------------------------------------------
 
-    def _looked(self) -> frozenset[Range]:
-        """Return the ranges on which learners are held against the round."""
-        return spread([own for own in self._ranges() if own[0] < self.layout.parameters_end])
-
-    def _glance(self, bounds: Range, merged: Tensor, old: Tensor, new: Tensor) -> Glance:
-        return glance((source.read(*bounds) for source in self.sources), merged, old, new)
+    def _glances(self, bounds: Range, merged: Tensor, old: Tensor, new: Tensor) -> list[Glance]:
+        """Hold learners against the round in those places of a range that are looked at."""
+        found, end = [], self.layout.parameters_end
+        for low, high in looked_at(*bounds, end):
+            deltas = (source.read(low, high) for source in self.sources)
+            part = slice(low - bounds[0], high - bounds[0])
+            found.append(glance(deltas, merged[part], old[part], new[part]))
+        return found
 
     def _ruling(self, state: State, weights: Sequence[float], units: Coefficients) -> Ruling:
         """Return what the guard decides of the round as it would be with everyone in it."""
@@ -189,11 +190,14 @@ class Aggregation:
             return Ruling((False,) * len(weights))
         merge = self._merger(weights, units)
 
-        def look(bounds: Range) -> Glance:
+        def look(bounds: Range) -> list[Glance]:
             old, merged = published(state, *bounds), merge(bounds).total
-            return self._glance(bounds, merged, old, old - merged)
+            return self._glances(bounds, merged, old, old - merged)
 
-        return guard.judge(sights(list(self.each(look, sorted(self._looked())))))
+        end = self.layout.parameters_end
+        places = [place for bounds in self._ranges() for place in looked_at(*bounds, end)]
+        seen = [one for found in self.each(look, places) for one in found]
+        return guard.judge(sights(seen))
 
     def _stepping(
         self, merge: Callable[[Range], Combination], counted: Sequence[float], turn: Turn

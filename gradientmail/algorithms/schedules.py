@@ -133,6 +133,8 @@ def half_turn_cosine(part: float) -> float:
     >>> half_turn_cosine(0.0), half_turn_cosine(0.5), half_turn_cosine(1.0)
     (1.0, 0.0, -1.0)
     """
+    if part in (0.0, 1.0):  # exactly, which the series misses by a rounding
+        return 1.0 - 2.0 * part
     angle = math.pi * (0.5 - part)
     square, series = angle * angle, 1.0
     for term in range(24, 0, -2):

@@ -4,13 +4,13 @@ Of learner m with pseudo-gradient ``d_m``, the merged one ``d``, and the version
 ``Theta_old`` and ``Theta_new``: divergence is ``|theta_m - Theta_new| / |Theta_new|`` with
 ``theta_m = Theta_old - d_m`` (for a late contribution as if it had been made against that
 version), and the cosine is that of ``d_m`` and ``d``. Beyond ``MEASURED`` elements they are
-measured on ranges spread evenly over the fragment, so that they cost a closer little.
+measured on places spread evenly over the fragment, so that they cost a closer little.
 
 Source of the measure: flodl's convergence guard (weight-space divergence at a sync).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -19,10 +19,15 @@ from torch import Tensor
 
 from gradientmail.algorithms.merge import NEGLIGIBLE
 from gradientmail.algorithms.reduce import tile_products
+from gradientmail.codecs.layout import TILE
 
-MEASURED: Final = 1 << 20
-"""Elements of a fragment that are looked at, at most (by whole ranges)."""
+MEASURED: Final = 1 << 18
+"""Elements of a fragment that are looked at, at most."""
 
+PLACES: Final = 4
+"""In how many places."""
+
+Range = tuple[int, int]
 Tiles = list[float]
 
 
@@ -54,15 +59,21 @@ class Glance:
     new: Tiles
 
 
-def spread(ranges: Sequence[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Return those of the ranges that are looked at: evenly spread, the first among them.
+def looked_at(start: int, stop: int, numel: int) -> Iterator[Range]:
+    """Yield the parts of a range that are looked at, of ``numel`` parameters in all.
 
-    >>> sorted(spread([(0, 1 << 19), (1 << 19, 1 << 20), (1 << 20, 3 << 19), (3 << 19, 1 << 21)]))
-    [(0, 524288), (1048576, 1572864)]
+    They are the same places however the parameters are cut.
+
+    >>> list(looked_at(0, 1 << 19, 1 << 20))
+    [(0, 65536), (262144, 327680)]
     """
-    longest = max((stop - start for start, stop in ranges), default=1)
-    count = min(len(ranges), max(1, MEASURED // longest))
-    return frozenset(ranges[index * len(ranges) // count] for index in range(count))
+    each = MEASURED // PLACES if numel > MEASURED else -(-numel // PLACES)
+    for place in range(PLACES):
+        first = place * numel // PLACES // TILE * TILE
+        last = (place + 1) * numel // PLACES // TILE * TILE
+        low, high = max(start, first), min(stop, last, first + -(-each // TILE) * TILE)
+        if low < high:
+            yield low, high
 
 
 def glance(deltas: Iterable[Tensor], merged: Tensor, old: Tensor, new: Tensor) -> Glance:

@@ -8,9 +8,9 @@ import torch
 from gradientmail.algorithms.aggregator import PARAMS, Aggregator, FragmentState
 from gradientmail.algorithms.merge import WeightedMean
 from gradientmail.algorithms.outer import Nesterov
-from gradientmail.algorithms.sights import MEASURED, spread
+from gradientmail.algorithms.sights import MEASURED, looked_at
 from gradientmail.algorithms.weights import Uniform
-from gradientmail.codecs.layout import CHUNK, layout
+from gradientmail.codecs.layout import CHUNK, TILE, layout
 from tests.rounds.small import posted
 
 RULE = Aggregator(merge=WeightedMean(), weights=Uniform(), outer=Nesterov(0.7, 0.9))
@@ -51,8 +51,15 @@ def test_a_version_of_zeros_divides_by_nothing() -> None:
 
 
 def test_of_a_long_fragment_only_a_part_is_looked_at() -> None:
-    ranges = [(start, start + CHUNK) for start in range(0, 100 * CHUNK, CHUNK)]
-    chosen = sorted(spread(ranges))
-    assert sum(stop - start for start, stop in chosen) == MEASURED
-    assert chosen == [ranges[0], ranges[25], ranges[50], ranges[75]]
-    assert spread([]) == frozenset()
+    numel = 100 * CHUNK
+    places = list(looked_at(0, numel, numel))
+    assert sum(stop - start for start, stop in places) == MEASURED
+    assert [start for start, _ in places] == [0, 25 * CHUNK, 50 * CHUNK, 75 * CHUNK]
+    cut = [one for start in range(0, numel, TILE) for one in looked_at(start, start + TILE, numel)]
+    assert cut == [(at, at + TILE) for start, stop in places for at in range(start, stop, TILE)]
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 3, 5, 63, 64])
+def test_of_a_short_fragment_everything_is_looked_at(tiles: int) -> None:
+    places = list(looked_at(0, tiles * TILE, tiles * TILE))
+    assert sum(stop - start for start, stop in places) == tiles * TILE
