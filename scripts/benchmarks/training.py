@@ -37,7 +37,7 @@ from gradientmail.store.memory import MemoryStore
 from gradientmail.store.metered import Meter, MeteredStore
 
 CPU = torch.device("cpu")
-SHAPE = gpt.Shape(layers=4, width=48, heads=2, context=64)
+SHAPE = gpt.Shape(layers=2, width=32, heads=2, context=64)
 STEP_S = 1.0
 """Virtual seconds of the fastest learner's inner step."""
 
@@ -50,16 +50,16 @@ class Task:
         batch: Windows of one learner's step.
         common_steps: Steps that all cells of a seed have in common.
         steps: Steps of each learner after them.
-        rate: Largest learning rate of the inner AdamW, after ``warm_steps`` steps; from there it
-            falls along a cosine to a tenth.
+        rate: Learning rate of the inner AdamW: reached after ``warm_steps`` steps, kept until the
+            end of the common ones, and falling from there along a cosine to a tenth.
     """
 
     shape: gpt.Shape = SHAPE
     learners: int = 4
     batch: int = 4
-    common_steps: int = 400
-    steps: int = 1200
-    rate: float = 4e-3
+    common_steps: int = 2000
+    steps: int = 1500
+    rate: float = 8e-3
     warm_steps: int = 50
     held_out_windows: int = 1024
 
@@ -68,7 +68,8 @@ class Task:
         total = self.common_steps + self.steps
         if share * total < self.warm_steps:
             return self.rate * (share * total + 1) / self.warm_steps
-        return self.rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, share)))
+        past = max(0.0, share * total - self.common_steps) / self.steps
+        return self.rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, past)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +79,13 @@ class Fleet:
     Attributes:
         preset: The preset that ``settings`` change.
         speeds: Of each learner, relative to the fastest; empty: all the same.
+        by_arrival: Each contribution closes a round of its own.
     """
 
     preset: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     speeds: tuple[float, ...] = ()
+    by_arrival: bool = False
 
 
 @dataclass(frozen=True)
@@ -352,5 +355,5 @@ def settings_of(fleet: Fleet, task: Task) -> RunSettings:
     cycles = task.steps // chosen["sync_every"]
     if fleet.speeds:  # a cycle is of the fastest learner's steps; the others take fewer
         cycles = round(cycles * len(fleet.speeds) * max(fleet.speeds) / sum(fleet.speeds))
-    rounds = cycles * chosen["fragments"]
+    rounds = cycles * chosen["fragments"] * (task.learners if fleet.by_arrival else 1)
     return resolve(RunSettings, ("train", {**chosen, "stop_after_rounds": rounds}))
