@@ -26,7 +26,7 @@ from gradientmail.run import open_run
 from gradientmail.store.url import open_store
 
 STEPS_S = {"fast": 0.02, "slow-1": 0.09, "slow-2": 0.09}
-SECONDS = {"tiny": 3.0, "quick": 5.0, "full": 20.0}
+SECONDS = {"tiny": 1.0, "quick": 5.0, "full": 20.0}
 SYNC_EVERY, FRAGMENTS = 200, 4
 
 

@@ -33,7 +33,7 @@ PAST_ROUNDS = {"tiny": 40, "quick": 2_000, "full": 10_000}
 
 def run(options: Options) -> Iterator[Result]:
     """Measure."""
-    yield from run_virtual(_idle())
+    yield from run_virtual(_idle(until_s=400.0 if options.size == "tiny" else 1100.0))
     yield from run_virtual(_rounds(cycles=4 if options.size == "tiny" else 20))
     yield from run_virtual(_join(PAST_ROUNDS[options.size]))
     yield from run_virtual(_takeover(PAST_ROUNDS[options.size]))
@@ -44,7 +44,7 @@ def run(options: Options) -> Iterator[Result]:
 # -- an idle minute -------------------------------------------------------------------------
 
 
-async def _idle() -> list[Result]:
+async def _idle(until_s: float) -> list[Result]:
     """A round every 100 s; a minute in the middle between two."""
     settings = settings_of(sync_every=400, fragments=P, poll_s=POLL_S)
     async with world(settings) as here:
@@ -52,7 +52,7 @@ async def _idle() -> list[Result]:
         here.closer("closer")
         for index in range(LEARNERS):
             here.learner(f"learner-{index}", step_s=1.0)
-        await here.until(1100.0)
+        await here.until(until_s)
         since = _idle_since(here.log.of(""), 60.0)
         learners = here.log.of("learner", since, since + 60.0)
         closer = here.log.of("closer", since, since + 60.0)

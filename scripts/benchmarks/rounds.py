@@ -38,7 +38,7 @@ LEARNERS = 4
 SYNC_EVERY, FRAGMENTS = 80, 8
 STEP_S = 0.05
 LATENCY_S = 0.05
-SECONDS = {"tiny": 4.0, "quick": 10.0, "full": 60.0}
+SECONDS = {"tiny": 2.0, "quick": 10.0, "full": 60.0}
 
 CASES: dict[str, dict[str, Any]] = {
     "as it comes": {},
