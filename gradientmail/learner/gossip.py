@@ -18,7 +18,9 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from gradientmail.algorithm import FAST, SLOW
@@ -45,13 +47,18 @@ class Unsent:
     """
 
     residuals: list[Tensor | None]
+    device: torch.device
     keys: set[str] = field(default_factory=set)
     acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def settled(self) -> bool:
-        """Whether everything posted is acknowledged."""
-        return not self.keys
+    def state(self) -> dict[str, Any] | None:
+        """Return a tree for ``restore``; None until everything posted is acknowledged."""
+        return None if self.keys else {"residuals": list(self.residuals)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from ``state``."""
+        residuals: list[Tensor | None] = state["residuals"]
+        self.residuals[:] = [one if one is None else one.to(self.device) for one in residuals]
 
     async def until_settled(self) -> None:
         """Return once it is."""
@@ -74,7 +81,7 @@ class Gossip:
 
     def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
         layouts = desk.run.layouts
-        self.outbox = Unsent([None] * len(layouts))
+        self.outbox = Unsent([None] * len(layouts), desk.device)
         self.calling: frozenset[int] = frozenset()
         self.asked: frozenset[int] | None = None
         self.ending = self.finished = False

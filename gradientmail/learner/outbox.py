@@ -5,21 +5,25 @@
 
 There is one residual for each fragment: what quantization lost, to be added to the next
 contribution (error feedback), and all of a contribution that no commit used.
+
+What is not acknowledged is part of the learner's state: after a restart the same bytes are posted
+under the same name.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from gradientmail.algorithm import DELTA
-from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.noise import Noise
 from gradientmail.codecs.payload import PayloadFormat
-from gradientmail.codecs.streaming import BufferSource, PayloadReader
+from gradientmail.codecs.streaming import decoded
 from gradientmail.errors import PayloadError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.posts import Draft, Encoded, encode_delta
@@ -30,11 +34,16 @@ from gradientmail.tasks import persistently
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class _Posting:
-    draft: Draft
+@dataclass(frozen=True, kw_only=True)
+class Posting:
+    """A contribution as it is posted: its name, and its bytes."""
+
+    key: str
+    fragment: int
+    base: int
+    steps: int
+    header: bytes
     data: bytearray
-    task: asyncio.Task[None]
 
 
 class Outbox:
@@ -51,40 +60,68 @@ class Outbox:
         self._decay = self._settings.error_feedback_decay if self._settings.error_feedback else 1.0
         self._loop = asyncio.get_running_loop()
         self._orders: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
-        self._open: dict[str, _Posting] = {}
-        self._unsettled: set[str] = set()
-        self._starting_over: set[int] = set()
-        self._acknowledged = asyncio.Event()
+        self._lock = threading.Lock()
+        self._left = 0
+        self._open: dict[str, tuple[Posting, asyncio.Task[None]]] = {}
+        self._returning: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        self._changed = asyncio.Event()
 
     # -- orders, from the training side ------------------------------------------------------
 
     def post(self, draft: Draft) -> None:
         """Encode and post ``draft``."""
-        self._unsettled.add(draft.key)
         self._order(lambda: self._encode(draft))
 
     def give_back(self, fragment: int, key: str) -> None:
         """No commit used the contribution under ``key``: add its data to the residual."""
-        self._unsettled.add(key)
         self._order(lambda: self._withdraw(fragment, key))
 
     def forget(self, key: str) -> None:
         """A commit has spoken of the contribution under ``key``: it need not be acknowledged."""
-        if key in self._open:
-            self._unsettled.discard(key)
         self._order(lambda: self._forget(key))
 
     def start_over(self, fragment: int) -> None:
         """Another self of ours has sent what is left of ``fragment``: drop the residual."""
-        self._starting_over.add(fragment)
         self._order(lambda: self._drop_residual(fragment))
+
+    # -- what a restart needs ----------------------------------------------------------------
+
+    def state(self) -> dict[str, Any] | None:
+        """Return a tree for ``restore``; None while an order is being carried out: ask again."""
+        with self._lock:
+            if self._left:
+                return None
+            return {
+                "residuals": list(self.residuals),
+                "postings": [
+                    _tree_of(one) for one, task in self._open.values() if not task.done()
+                ],
+                "returning": [(fragment, key) for key, (fragment, _) in self._returning.items()],
+            }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from ``state``, before the first order."""
+        for p, rest in enumerate(state["residuals"]):
+            self.residuals[p] = None if rest is None else rest.to(self._desk.device)
+        for tree in state["postings"]:
+            self._order(partial(self._repost, _posting_of(tree)))
+        for fragment, key in state["returning"]:
+            self.give_back(fragment, key)
 
     @property
     def settled(self) -> bool:
         """Whether every order is carried out and every draft acknowledged by the store."""
-        return not self._unsettled and not self._starting_over
+        with self._lock:
+            on_their_way = any(not task.done() for _, task in self._open.values())
+            return not (self._left or on_their_way or self._returning)
 
-    # -- carrying them out -------------------------------------------------------------------
+    async def until_settled(self) -> None:
+        """Return once everything posted is acknowledged."""
+        while not self.settled:
+            self._changed.clear()
+            await self._changed.wait()
+
+    # -- carrying orders out -----------------------------------------------------------------
 
     async def run(self) -> None:
         """Carry out orders, one after another; uploads go on beside them."""
@@ -92,54 +129,65 @@ class Outbox:
             while True:
                 order = await self._orders.get()
                 await order()
+                with self._lock:
+                    self._left -= 1
+                self._changed.set()
         finally:
-            for posting in self._open.values():
-                posting.task.cancel()
-
-    async def until_settled(self) -> None:
-        """Return once everything posted is acknowledged."""
-        while not self.settled:
-            self._acknowledged.clear()
-            await self._acknowledged.wait()
+            for _, task in (*self._open.values(), *self._returning.values()):
+                task.cancel()
 
     def _order(self, order: Callable[[], Awaitable[None]]) -> None:
+        with self._lock:
+            self._left += 1
         self._loop.call_soon_threadsafe(self._orders.put_nowait, order)
 
-    def _settle(self, key: str) -> None:
-        self._unsettled.discard(key)
-        self._acknowledged.set()
+    def _begin(self, act: Awaitable[None]) -> asyncio.Task[None]:
+        """Do something beside the orders; when the store refuses it, the outbox ends too."""
+        task = asyncio.ensure_future(act)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._changed.set()
+        if not task.cancelled():
+            self._order(lambda: task)
 
     def _format(self, fragment: int) -> PayloadFormat:
         return self._run.algorithms[fragment].delta_format(self._run.layouts[fragment].numel)
 
     async def _encode(self, draft: Draft) -> None:
-        fragment, residual = draft.fragment, self.residuals[draft.fragment]
-        layout, payload_format = self._run.layouts[fragment], self._format(fragment)
-        delta = draft.delta if residual is None else draft.delta.add_(residual, alpha=self._decay)
-        noise = Noise(int(draft.nonce, 16)) if self._settings.rounding == "stochastic" else None
         try:
-            encoded: Encoded = await self._desk.offload(
-                encode_delta, payload_format, layout, delta, noise
-            )
+            encoded: Encoded
+            encoded, digest = await self._desk.offload(self._encoded, draft)
         except PayloadError as exc:
-            self._settle(draft.key)
             self._refused(draft.key, str(exc))
             return
-        feedback = self._settings.error_feedback
-        self.residuals[fragment] = (
-            self._of_parameters(fragment, encoded.rest) if feedback else None
+        posting = Posting(
+            key=draft.key,
+            fragment=draft.fragment,
+            base=draft.base.number,
+            steps=draft.steps,
+            header=self._header(draft, encoded, digest),
+            data=encoded.data,
         )
-        header = self._header(draft, encoded)
-        task = asyncio.create_task(self._upload(draft, [header, memoryview(encoded.data)]))
-        task.add_done_callback(self._await)
-        self._open[draft.key] = _Posting(draft, encoded.data, task)
+        with self._lock:
+            self.residuals[draft.fragment] = (
+                encoded.rest if self._settings.error_feedback else None
+            )
+            self._open[draft.key] = posting, self._begin(self._upload(posting))
 
-    def _await(self, upload: asyncio.Task[None]) -> None:
-        """Let an upload that the store refuses end the outbox too."""
-        if not upload.cancelled():
-            self._orders.put_nowait(lambda: upload)
+    def _encoded(self, draft: Draft) -> tuple[Encoded, str]:
+        """Encode a draft with its fragment's residual; return the digest of its data, too."""
+        fragment, delta, residual = draft.fragment, draft.delta, self.residuals[draft.fragment]
+        if residual is not None:
+            delta.add_(residual, alpha=self._decay)
+        noise = Noise(int(draft.nonce, 16)) if self._settings.rounding == "stochastic" else None
+        layout = self._run.layouts[fragment]
+        encoded = encode_delta(self._format(fragment), layout, delta, noise)
+        self._keep_parameters(fragment, encoded.rest)
+        return encoded, canonical.digest_of(memoryview(encoded.data))
 
-    def _header(self, draft: Draft, encoded: Encoded) -> bytes:
+    def _header(self, draft: Draft, encoded: Encoded, digest: str) -> bytes:
         record = ContributionRecord(
             run=self._run.name,
             learner=self._desk.name,
@@ -153,70 +201,100 @@ class Outbox:
             final=draft.final,
             precision=self._run.algorithms[draft.fragment].delta_dtype,
             norms=encoded.norms,
-            digest=canonical.digest_of(memoryview(encoded.data)),
+            digest=digest,
             nonce=draft.nonce,
         )
         return self._format(draft.fragment).header(canonical.encode(record).decode())
 
-    async def _upload(self, draft: Draft, buffers: Sequence[bytes | memoryview]) -> None:
+    async def _upload(self, posting: Posting) -> None:
         """Put until it is acknowledged; the name is ours alone, so it may be put twice."""
-        await self._persist(lambda: self._run.mailbox.store.put(draft.key, buffers))
-        extra = {"fragment": draft.fragment, "version": draft.base.number}
-        self._desk.log.debug("posted %d steps", draft.steps, extra=extra)
-        self._settle(draft.key)
+        buffers: list[bytes | memoryview] = [posting.header, memoryview(posting.data)]
+        await self._persist(lambda: self._run.mailbox.store.put(posting.key, buffers))
+        extra = {"fragment": posting.fragment, "version": posting.base}
+        self._desk.log.debug("posted %d steps", posting.steps, extra=extra)
+
+    async def _repost(self, posting: Posting) -> None:
+        """Go on posting what an earlier self could not."""
+        with self._lock:
+            self._open[posting.key] = posting, self._begin(self._upload(posting))
 
     async def _forget(self, key: str) -> None:
-        posting = self._open.pop(key, None)
-        if posting is not None:
-            posting.task.cancel()
-        self._settle(key)
+        self._close(key)
+
+    def _close(self, key: str) -> Posting | None:
+        """Upload it no longer."""
+        with self._lock:
+            posting, task = self._open.pop(key, (None, None))
+        if task is not None:
+            task.cancel()
+        return posting
+
+    # -- residuals ---------------------------------------------------------------------------
 
     async def _drop_residual(self, fragment: int) -> None:
         self.residuals[fragment] = None
-        self._starting_over.discard(fragment)
-        self._acknowledged.set()
 
     async def _withdraw(self, fragment: int, key: str) -> None:
-        posting = self._open.pop(key, None)
+        posting = self._close(key)
         if posting is not None:
-            posting.task.cancel()
-            data: bytes | None = self._format(fragment).header(None) + bytes(posting.data)
-        else:  # posted by an earlier incarnation, whose memory is gone
-            data = await self._persist(lambda: self._run.mailbox.store.read(key))
+            await self._add_to_residual(fragment, key, posting.data)
+        elif key not in self._returning:  # posted by an earlier incarnation, whose memory is gone
+            self._returning[key] = fragment, self._begin(self._fetch_back(fragment, key))
+
+    async def _fetch_back(self, fragment: int, key: str) -> None:
+        data = await self._persist(lambda: self._run.mailbox.store.read(key))
+        self._order(lambda: self._take_back(fragment, key, data))
+
+    async def _take_back(self, fragment: int, key: str, data: bytes | None) -> None:
         if data is None:
             self._desk.log.warning("%s was swept while we were away, its steps are lost", key)
         else:
             await self._add_to_residual(fragment, key, data)
-        self._settle(key)
+        with self._lock:
+            del self._returning[key]
 
-    async def _add_to_residual(self, fragment: int, key: str, data: bytes) -> None:
-        residual = self.residuals[fragment]
+    async def _add_to_residual(self, fragment: int, key: str, data: bytes | bytearray) -> None:
         try:
-            delta: Tensor = await self._desk.offload(_decoded, self._format(fragment), data)
+            residual: Tensor = await self._desk.offload(self._residual_with, fragment, data)
         except PayloadError as exc:
             self._desk.log.warning("%s is damaged, its steps are lost: %s", key, exc)
             return
-        delta = delta.to(self._desk.device).div_(self._decay)  # all of it shall be sent again
-        delta = self._of_parameters(fragment, delta)
-        self.residuals[fragment] = delta if residual is None else residual + delta
+        self.residuals[fragment] = residual
 
-    def _of_parameters(self, fragment: int, rest: Tensor) -> Tensor:
-        """Return ``rest`` without its buffers.
+    def _residual_with(self, fragment: int, data: bytes | bytearray) -> Tensor:
+        """Return the residual and all of a contribution; ``data`` may lack the header."""
+        payload_format = self._format(fragment)
+        if len(data) == payload_format.data_bytes:
+            data = payload_format.header(None) + data
+        delta = decoded(data, payload_format, section=DELTA).to(self._desk.device)
+        delta.div_(self._decay)  # all of it shall be sent again
+        self._keep_parameters(fragment, delta)
+        residual = self.residuals[fragment]
+        return delta if residual is None else delta.add_(residual)
+
+    def _keep_parameters(self, fragment: int, rest: Tensor) -> None:
+        """Clear the buffers in what is to be sent later.
 
         A statistic is a state: the next contribution says all of it, whatever this one left out.
         Added once more, a variance would overshoot, below zero in the end.
         """
         rest[self._run.layouts[fragment].parameters_end :] = 0.0
-        return rest
 
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
         pause_s = self._settings.poll_s
         return await persistently(act, self._desk.clock, self._desk.log, pause_s=pause_s)
 
 
-def _decoded(payload_format: PayloadFormat, data: bytes) -> Tensor:
-    reader = PayloadReader(payload_format, BufferSource(data))
-    delta = torch.empty(payload_format.numel)
-    for start, stop in chunks(0, payload_format.numel):
-        reader.read(DELTA, start, stop, out=delta[start:stop])
-    return delta
+def _tree_of(posting: Posting) -> dict[str, Any]:
+    return {
+        "key": posting.key,
+        "fragment": posting.fragment,
+        "base": posting.base,
+        "steps": posting.steps,
+        "header": posting.header,
+        "data": torch.frombuffer(posting.data, dtype=torch.uint8),
+    }
+
+
+def _posting_of(tree: dict[str, Any]) -> Posting:
+    return Posting(**{**tree, "data": bytearray(tree["data"].numpy().data)})

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gradientmail.errors import SettingsError
 from gradientmail.learner.parameters import FragmentTensors
@@ -14,15 +14,6 @@ from gradientmail.learner.state import State, pack, restore_rng, rng_state, unpa
 from gradientmail.learner.training import LocalFragment, OnItsWay, Training
 from gradientmail.protocol.publishing import InFlight
 from gradientmail.run import Run, Version
-
-
-class Residuals(Protocol):
-    """What keeps of each fragment what is to be sent later."""
-
-    @property
-    def residuals(self) -> Sequence[Tensor | None]:
-        """Flat float32, or None."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +25,14 @@ class Saved:
     position: Positioned | None
     device: torch.device
 
-    def save(self, run: Run, learner: str, training: Training, outbox: Residuals) -> State:
-        """Return a snapshot; ``outbox`` must be settled."""
+    def save(self, run: Run, learner: str, training: Training, outbox: dict[str, Any]) -> State:
+        """Return a snapshot; ``outbox`` is the state of what is on its way."""
         return pack(
             {
                 "run": run.name,
                 "learner": learner,
                 "training": _training_tree(training),
-                "residuals": list(outbox.residuals),
+                "outbox": outbox,
                 "model": dict(self.model.state_dict()),
                 "optimizer": self.optimizer.state_dict() if self.optimizer else None,
                 "position": self.position.state_dict() if self.position else None,

@@ -283,10 +283,7 @@ class Learner:
             return
         self._saved.restore(self._tree)
         restore_training(self._training, self._tree, self._versions, self._saved.device)
-        self._exchange.outbox.residuals = [
-            None if rest is None else rest.to(self._saved.device)
-            for rest in self._tree["residuals"]
-        ]
+        self._exchange.outbox.restore(self._tree["outbox"])
         for p, fragment in enumerate(self._training.fragments):
             if fragment.posted:
                 self._exchange.expect(p)
@@ -332,19 +329,20 @@ class Learner:
             self._background.call(self._exchange.outbox.until_settled, self._node.retry_deadline_s)
         except TimeoutError:
             self._log.warning(
-                "left before the last contribution was acknowledged; "
-                "the state saved before it stays"
+                "left before the last contribution was acknowledged; %s",
+                "the next start posts it" if self._state_dir else "it is lost",
             )
 
     def _save(self) -> None:
-        """Save when nothing is half on its way; else at the next step."""
+        """Save, unless the outbox is at work on what it holds; then at the next step."""
         if self._state_dir is None:
             return
-        if not self._exchange.outbox.settled:
+        state = self._state()
+        if state is None:
             self._tell_of_no_save()
             return
         try:
-            self._state_dir.save(self._state())
+            self._state_dir.save(state)
         except StateNotSavedError as exc:
             self._log.error("%s", exc)
         self._saved_at = self._clock.now()
@@ -361,8 +359,11 @@ class Learner:
                 unsaved_s,
             )
 
-    def _state(self) -> State:
-        return self._saved.save(self._run, self.name, self._training, self._exchange.outbox)
+    def _state(self) -> State | None:
+        outbox = self._exchange.outbox.state()
+        if outbox is None:
+            return None
+        return self._saved.save(self._run, self.name, self._training, outbox)
 
     def _heal_optimizer(self) -> None:
         """Drop the inner optimizer's state of every parameter for which it is not finite."""

@@ -150,7 +150,7 @@ class SimulatedLearner:
         await self._exchange.join(held)
         self._saved.restore(tree)
         restore_training(self._training, tree, versions, torch.device("cpu"))
-        self._exchange.outbox.residuals = list(tree["residuals"])
+        self._exchange.outbox.restore(tree["outbox"])
         for p, fragment in enumerate(self._training.fragments):
             if fragment.posted:
                 self._exchange.expect(p)
@@ -207,8 +207,8 @@ class SimulatedLearner:
             await race(self._news.wait(), clock.sleep(left_s))
 
     def _save(self) -> None:
-        outbox = self._exchange.outbox
-        if self._member.keeps_state and outbox.settled:
+        outbox = self._exchange.outbox.state()
+        if self._member.keeps_state and outbox is not None:
             run = self._desk.run
             self._disk[self._member.slot] = self._saved.save(
                 run, self._member.name, self._training, outbox

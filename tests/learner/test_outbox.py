@@ -17,6 +17,7 @@ from gradientmail.errors import StoreAccessError, StoreFullError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
 from gradientmail.learner.posts import Draft
+from gradientmail.learner.state import pack, unpack
 from gradientmail.protocol.judging import Round, reason_to_reject
 from gradientmail.records import canonical, keys
 from gradientmail.records.contribution import ContributionRecord
@@ -360,8 +361,8 @@ async def test_what_a_commit_spoke_of_is_forgotten_even_before_it_is_acknowledge
         await at.pass_time(3.0)
         assert not at.outbox.settled
         at.outbox.forget(draft.key)
-        assert at.outbox.settled
         await at.pass_time()
+        assert at.outbox.settled
         assert torch.equal(at.residual(), torch.zeros(4096))
 
 
@@ -372,6 +373,7 @@ async def test_a_draft_that_is_not_encoded_yet_is_not_settled_by_being_forgotten
         at.outbox.post(draft)
         at.outbox.forget(draft.key)
         assert not at.outbox.settled
+        assert at.outbox.state() is None
         await at.pass_time()
         assert at.outbox.settled
         assert at.residual().any()
@@ -429,3 +431,79 @@ async def test_starting_over_drops_the_residual() -> None:
         await at.pass_time()
         assert at.outbox.residuals == [None]
         assert at.outbox.settled
+
+
+# -- restarts -------------------------------------------------------------------------------------
+
+
+def saved(at: Office) -> Any:
+    """Return the state as it comes back from the disk."""
+    state = at.outbox.state()
+    assert state is not None
+    return unpack(pack(state))
+
+
+async def test_a_state_saved_in_an_outage_posts_the_same_bytes_under_the_same_name() -> None:
+    faulty = FaultyStore(MemoryStore(), always("put", Fault.NOT_APPLIED))
+    async with office(faulty, uplink="I4") as before:
+        draft = before.draft(some_delta(0))
+        before.outbox.post(draft)
+        await before.pass_time(3.0)
+        state, residual = saved(before), before.residual().clone()
+        faulty.plan = healthy
+        await before.pass_time(3.0)
+        bytes_of_before = await before.store.read(draft.key)
+    await faulty.delete([draft.key])  # as if it had been killed before that
+    async with office(faulty, uplink="I4") as at:
+        at.outbox.restore(state)
+        await at.pass_time()
+        assert await at.store.read(draft.key) == bytes_of_before
+        assert torch.equal(at.residual(), residual)
+        assert at.outbox.settled
+
+
+async def test_what_is_acknowledged_is_not_posted_again_after_a_restart() -> None:
+    async with office() as before:
+        draft = before.draft(some_delta(0))
+        before.outbox.post(draft)
+        await before.pass_time()
+        assert saved(before)["postings"] == []
+
+
+async def test_what_was_restored_can_be_given_back_or_forgotten_before_it_is_posted() -> None:
+    faulty = FaultyStore(MemoryStore(), always("put", Fault.NOT_APPLIED))
+    async with office(faulty) as before:
+        drafts = [before.draft(some_delta(seed)) for seed in range(2)]
+        for draft in drafts:
+            before.outbox.post(draft)
+        await before.pass_time(3.0)
+        state = saved(before)
+    async with office(faulty) as at:
+        at.outbox.restore(state)
+        at.outbox.forget(drafts[0].key)
+        at.outbox.give_back(0, drafts[1].key)
+        await at.pass_time()
+        faulty.plan = healthy
+        await at.pass_time(10.0)
+        assert at.outbox.settled
+        assert torch.equal(at.residual(), some_delta(1))
+        assert await at.store.list("mail/") == []
+
+
+async def test_what_was_to_come_back_from_the_store_comes_back_after_a_restart() -> None:
+    faulty = FaultyStore(MemoryStore())
+    async with office(faulty) as first:
+        draft = first.draft(some_delta(0))
+        first.outbox.post(draft)
+        await first.pass_time()
+    async with office(faulty) as second:
+        faulty.plan = always("read", Fault.NOT_APPLIED)
+        second.outbox.give_back(0, draft.key)
+        await second.pass_time(3.0)
+        state = saved(second)
+    faulty.plan = healthy
+    async with office(faulty) as third:
+        third.outbox.restore(state)
+        await third.pass_time()
+        assert torch.equal(third.residual(), some_delta(0))
+        assert third.outbox.settled

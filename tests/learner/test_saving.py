@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from gradientmail.errors import SettingsError
-from gradientmail.learner.outbox import Outbox
 from gradientmail.learner.saving import Saved, loaded, restore_training
 from gradientmail.learner.state import State
 from tests.learner.lone import Lone, flat, used
@@ -27,7 +26,7 @@ def saved_of(lone: Lone) -> Saved:
 
 
 def state_of(lone: Lone, residual: float = 0.25) -> State:
-    outbox = cast("Outbox", SimpleNamespace(residuals=[flat(residual), None]))
+    outbox = {"residuals": [flat(residual), None]}
     return saved_of(lone).save(lone.desk.run, "ann", lone.training, outbox)
 
 
@@ -91,7 +90,7 @@ def test_residuals_and_chance_are_in_the_state() -> None:
     tree = loaded(state, lone.desk.run, "ann")
     saved_of(lone).restore(tree)
     assert torch.equal(torch.rand(3), drawn)
-    first, second = tree["residuals"]
+    first, second = tree["outbox"]["residuals"]
     assert torch.equal(first, flat(0.125))
     assert second is None
 
