@@ -103,12 +103,20 @@ class Run:
         """
         if number == 0:
             return self.origin(fragment)
-        return self._own(await self.mailbox.commit(fragment, number))
+        return await self._found(lambda: self.mailbox.commit(fragment, number))
 
     async def newest(self, fragment: int, hint: int = 0) -> Version:
         """Return the newest version there is; ``hint`` says where to begin looking."""
-        newest = self._own(await self.mailbox.newest_commit(fragment, hint))
+        newest = await self._found(lambda: self.mailbox.newest_commit(fragment, hint))
         return newest or self.origin(fragment)
+
+    async def _found(
+        self, find: Callable[[], Awaitable[tuple[RoundRecord, str] | None]]
+    ) -> Version | None:
+        try:
+            return self._own(await find())
+        except RecordError:
+            return self._own(await find())  # read again: it may have been damaged on its way
 
     async def newest_of_all(self) -> list[Version]:
         """Return the newest version of every fragment: one read of the head, then two each."""

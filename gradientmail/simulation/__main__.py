@@ -1,24 +1,26 @@
-"""``scripts/simulate``: many seeds, or one in full."""
+"""``scripts/simulate``: many seeds, every kill, random triple kills, or one seed in full."""
 
 import argparse
 import asyncio
 import logging
 import multiprocessing
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 import torch
 
-from gradientmail.simulation.checking import Verdict, judged_seed, shrunk, verdict_on
+from gradientmail.simulation.checking import judged_seed, shrunk, verdict_on
 from gradientmail.simulation.families import FAMILIES
-from gradientmail.simulation.kills import every_death
+from gradientmail.simulation.kills import BASES, Trial, every_death, triple_deaths
+from gradientmail.simulation.report import Report
 from gradientmail.simulation.sightings import EXPECTED
 from gradientmail.simulation.world import run_world
 
-CONFIDENCE = 3.0
-"""With no failure in N worlds, the rate of failures is below 3/N at 95 %."""
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def main() -> int:
@@ -30,14 +32,18 @@ def main() -> int:
     parser.add_argument("--family", choices=FAMILIES, default="any", help="kind of worlds")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--seed", type=int, help="run this one, with its log")
-    parser.add_argument("--shrink", action="store_true", help="with --seed: make it smaller")
-    parser.add_argument("--kills", action="store_true", help="every single kill of the base")
+    parser.add_argument("--shrink", action="store_true", help="make failing seeds smaller")
+    parser.add_argument("--kills", action="store_true", help="every single kill of two scenarios")
+    parser.add_argument("--triples", type=int, help="so many random triple kills of each of them")
     args = parser.parse_args()
-    if args.kills:
-        return _kills()
+    if args.kills or args.triples:
+        singles = chain(*map(every_death, BASES)) if args.kills else ()
+        triples = chain(*(triple_deaths(base, args.triples or 0) for base in BASES))
+        return _deaths([*singles, *triples], args.jobs)
     if args.seed is not None:
         return _one(args.seed, args.family, shrink=args.shrink)
-    return _many(range(args.start, args.start + args.seeds), args.family, args.jobs)
+    seeds = range(args.start, args.start + args.seeds)
+    return _many(seeds, args.family, args.jobs, shrink=args.shrink)
 
 
 def _say(line: str) -> None:
@@ -45,59 +51,50 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-# -- many seeds -----------------------------------------------------------------------------
+# -- many worlds ----------------------------------------------------------------------------
 
 
-def _many(seeds: range, family: str, jobs: int) -> int:
-    seen: Counter[str] = Counter()
-    wrong = operations = commits = 0
-    virtual_s = 0.0
-    for verdict in _verdicts(seeds, family, jobs):
-        operations, commits = operations + verdict.operations, commits + verdict.commits
-        virtual_s += verdict.virtual_s
-        seen.update(set(verdict.seen))
+def _many(seeds: range, family: str, jobs: int, *, shrink: bool) -> int:
+    report = Report()
+    for verdict in _mapped(partial(judged_seed, family=family), seeds, jobs):
+        report.add(verdict)
         if verdict.wrong:
-            wrong += 1
             again = f"scripts/simulate --family {family} --seed {verdict.seed}"
-            _say(f"seed {verdict.seed} is wrong: {again}")
+            _say(f"seed {verdict.seed} is wrong: {again} --shrink")
             for what in verdict.wrong[:5]:
                 _say(f"    {what}")
-    _say(
-        f"{len(seeds)} seeds, {operations} operations, {commits} commits, "
-        f"{virtual_s / 3600:.1f} simulated hours: {wrong} wrong"
-        + ("" if wrong else f"; failure rate below {CONFIDENCE / len(seeds):.2g} (3/N)")
-    )
+            if shrink:
+                _say(f"    the smallest world of it: {shrunk(FAMILIES[family](verdict.seed))}")
+    _say(report.summary("seeds"))
     for what in EXPECTED:
-        _say(f"{seen[what]:8d}  {what}" + ("" if seen[what] else "  <-- NEVER SEEN"))
-    never = any(not seen[what] for what in EXPECTED) and family == "any"
-    return int(wrong > 0 or never)
+        seen = report.seen[what]
+        _say(f"{seen:8d}  {what}" + ("" if seen else "  <-- NEVER SEEN"))
+    never = any(not report.seen[what] for what in EXPECTED) and family == "any"
+    return int(report.wrong > 0 or never)
 
 
-def _verdicts(seeds: range, family: str, jobs: int) -> Iterator[Verdict]:
+def _deaths(trials: list[Trial], jobs: int) -> int:
+    report = Report()
+    for trial, verdict in zip(trials, _mapped(Trial.judged, trials, jobs), strict=True):
+        report.add(verdict)
+        if verdict.wrong:
+            _say(f"{trial}: {verdict.wrong[0]}")
+    _say(report.summary("kills"))
+    return int(report.wrong > 0)
+
+
+def _mapped(judge: Callable[[T], R], cases: Iterable[T], jobs: int) -> Iterator[R]:
     _quiet()
-    judge = partial(judged_seed, family=family)
     if jobs == 1:
-        yield from map(judge, seeds)
+        yield from map(judge, cases)
         return
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=_quiet) as pool:
-        yield from pool.imap(judge, seeds, chunksize=4)
+        yield from pool.imap(judge, cases, chunksize=4)
 
 
 def _quiet() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.CRITICAL)
-
-
-def _kills() -> int:
-    _quiet()
-    count = wrong = 0
-    for death, verdict in every_death():
-        count += 1
-        if verdict.wrong:
-            wrong += 1
-            _say(f"{death}: {verdict.wrong[0]}")
-    _say(f"{count} single kills: {wrong} wrong")
-    return int(wrong > 0)
 
 
 # -- one seed -------------------------------------------------------------------------------

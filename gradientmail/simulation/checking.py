@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import xxhash
 
+from gradientmail.simulation.bounds import check_costs, check_storage
 from gradientmail.simulation.checks import check_counts, check_history, check_presences
 from gradientmail.simulation.families import FAMILIES
 from gradientmail.simulation.rederiving import check_versions
@@ -53,6 +54,8 @@ def verdict_on(outcome: Outcome) -> Verdict:
         *history,
         *check_counts(outcome.mutations, outcome.steps, bad),
         *check_presences(outcome.mutations),
+        *check_costs(outcome.scenario, outcome.lines, outcome.mutations),
+        *check_storage(outcome.scenario, outcome.mutations),
         *([] if history else check_versions(outcome.mutations)),
     ]
     return Verdict(

@@ -21,7 +21,9 @@ COMMIT = re.compile(r"commits/(\d{4})/(\d{10})\.json")
 TERM = re.compile(r"terms/(\d{10})\.json")
 SWEPT = re.compile(r"swept/(\d{4})/(\d{10})\.json")
 PAYLOAD = re.compile(r"fragments/(\d{4})/(\d{10})/[0-9a-f]{32}\.\w+\.safetensors")
-LETTER = re.compile(r"mail/(\d{4})/(\d{10})/([^/]+)/([0-9a-f]{32})\.0000-of-0001\.safetensors")
+LETTER = re.compile(
+    r"mail/(\d{4})/(\d{10})/([A-Za-z0-9][\w-]{0,63})/([0-9a-f]{32})\.0000-of-0001\.safetensors"
+)
 
 OPERATOR = "operator"
 
@@ -65,6 +67,16 @@ def payloads_of(record: Record) -> Iterator[Record]:
     for role in ("params", "outer", "update"):
         if record.get(role) is not None:
             yield record[role]
+
+
+def payloads_named(mutations: Iterable[Mutation], fragment: int, above: int) -> frozenset[str]:
+    """Return the payloads that versions above ``above`` name: an empty one names older ones."""
+    named: set[str] = set()
+    for change in mutations:
+        match = COMMIT.fullmatch(change.key)
+        if match and change.data and int(match[1]) == fragment and int(match[2]) > above:
+            named |= {ref["key"] for ref in payloads_of(json.loads(change.data))}
+    return frozenset(named)
 
 
 def check_history(mutations: Sequence[Mutation]) -> list[str]:

@@ -34,10 +34,20 @@ def forged_heads(seed: int) -> Scenario:
     )
 
 
+def rivals(seed: int) -> Scenario:
+    """Three closers without a lease close every round at the same time."""
+    world = any_world(seed)
+    closer = replace(_closers(world)[0], joins_s=0.0, compute_s=0.3, leaves_s=float("inf"))
+    closers = (
+        replace(closer, slot=f"closer-{index}", name=f"closer-{index}") for index in range(3)
+    )
+    return replace(world, fleet=(*closers, *_learners(world)), lease="no-lease")
+
+
 def left_behind(seed: int) -> Scenario:
     """One closer is paused until its round's mail has been swept; the other one then leaves."""
     world = scenario_of(seed, liveness=True)
-    closer, end_s = _closers(world)[0], world.duration_s
+    closer, end_s = _closers(world)[0], 3 * world.duration_s
     first = replace(closer, slot="closer-0", name="closer-0", joins_s=0.0)
     second = replace(closer, slot="closer-1", name="closer-1", joins_s=1.0, leaves_s=0.9 * end_s)
     pause = Incident(at_s=0.2 * end_s, kind="pause", slot="closer-0", seconds=0.5 * end_s)
@@ -46,6 +56,8 @@ def left_behind(seed: int) -> Scenario:
         fleet=(first, second, *_learners(world)),
         weather=Weather(),
         incidents=(pause,),
+        duration_s=end_s,
+        calm_s=end_s,
         settings=structs.replace(world.settings, keep_versions=1),
     )
 
@@ -88,6 +100,7 @@ FAMILIES: Final[dict[str, Callable[[int], Scenario]]] = {
     "any": any_world,
     "forged-heads": forged_heads,
     "left-behind": left_behind,
+    "rivals": rivals,
     "slow-joiner": slow_joiner,
     "unseen-objects": unseen_objects,
 }

@@ -37,13 +37,8 @@ class SimulatedHostile:
 
     async def run(self) -> None:
         """Do harm."""
-        process = self._process
-        while not self.joined:
-            try:
-                run = await open_run(self._store)
-                self.joined = True
-            except (StoreError, RecordError):
-                await process.clock.sleep(self._member.step_s)
+        process, run = self._process, await open_run(self._store)
+        self.joined = True
         while True:
             await process.clock.sleep(self._member.step_s * process.rng.uniform(0.5, 1.5))
             try:

@@ -43,7 +43,12 @@ class Line(Store):
     """What ``process`` knows of ``bucket``; every operation is entered in ``log``.
 
     Attributes:
+        process: Its name.
+        began, ended: When it was drawn, and when the last answer came.
         operations: How many operations were sent.
+        failed: How many of them had no answer.
+        most_open: How many were under way at once, at most.
+        most_bytes: How many bytes were on their way to the bucket at once, at most.
         kill_at: (n, "before" or "after"): the process dies when its n-th operation, counted from
             1, is about to be sent, or has just been applied.
     """
@@ -56,7 +61,10 @@ class Line(Store):
         log: list[Event],
         rng: random.Random,
     ) -> None:
-        self.operations = 0
+        self.operations = self.failed = self.most_open = self.most_bytes = 0
+        self.process = process.name
+        self.began = self.ended = process.now
+        self._open = self._bytes = 0
         self.kill_at: tuple[int, str] | None = None
         self._process, self._bucket, self._weather = process, bucket, weather
         self._log, self._rng = log, rng
@@ -66,12 +74,13 @@ class Line(Store):
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
-        return await self._send("create", check_key(key), lambda _: self._create(key, data))
+        create = partial(self._create, key, data)
+        return await self._send("create", check_key(key), create, len(data))
 
     async def put(self, key: str, buffers: Sequence[bytes | memoryview]) -> None:
         """See ``Store.put``."""
         data = b"".join(byte_views(buffers))
-        await self._send("put", check_key(key), lambda _: self._put(key, data))
+        await self._send("put", check_key(key), partial(self._put, key, data), len(data))
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         """See ``Store.read``."""
@@ -105,11 +114,27 @@ class Line(Store):
 
     # -- one operation -----------------------------------------------------------------------
 
-    async def _send(self, operation: str, key: str, apply: Callable[[float], T]) -> T:
+    async def _send(
+        self, operation: str, key: str, apply: Callable[[float], T], size_bytes: int = 0
+    ) -> T:
         """Send a request; its answer comes once the process runs, if it ever does."""
+        self._process.require_alive()
+        self.operations += 1
+        self._open += 1
+        self._bytes += size_bytes
+        self.most_open = max(self.most_open, self._open)
+        self.most_bytes = max(self.most_bytes, self._bytes)
+        try:
+            return cast("T", await self._sent(operation, key, apply))
+        finally:
+            self._open -= 1
+            self._bytes -= size_bytes
+            self.ended = self._process.now
+
+    def _sent(self, operation: str, key: str, apply: Callable[[float], T]) -> asyncio.Future[Any]:
+        """Let a request leave; return the answer to come."""
         process, loop = self._process, asyncio.get_running_loop()
         answer = process.promise()
-        self.operations += 1
         killed = ""
         if self.kill_at is not None and self.kill_at[0] == self.operations:
             killed = self.kill_at[1]
@@ -120,7 +145,7 @@ class Line(Store):
         self._enter(operation, key, fault or "")
         if fault is None and not killed and operation in SEEING:
             loop.call_later(self._way_s() + self._way_s(), self._see, answer, key, apply)
-            return cast("T", await answer)
+            return answer
         course = self._course(fault)
         results: list[T] = []
 
@@ -133,12 +158,13 @@ class Line(Store):
 
         def come_back() -> None:
             error = course.error
+            self.failed += error is not None
             process.keep(answer, error(f"{operation} {key!r}: {fault}") if error else results[-1])
 
         for delay_s in course.applied_s:
             loop.call_later(delay_s, arrive)
         loop.call_later(course.answered_s, come_back)
-        return cast("T", await answer)
+        return answer
 
     def _see(
         self, answer: asyncio.Future[Any], key: str, apply: Callable[[float], object]
@@ -214,13 +240,13 @@ class Line(Store):
     def _enter(self, what: str, key: str, outcome: str) -> None:
         self._log.append(Event(self._process.now, self._process.name, what, key, outcome))
 
-    def _create(self, key: str, data: bytes) -> Created:
+    def _create(self, key: str, data: bytes, _: float) -> Created:
         outcome = self._bucket.create(self._process.name, key, data)
         own = self._bucket.read(key) == data
         self._enter(outcome.value, key, "its own" if own else "another's")
         return outcome
 
-    def _put(self, key: str, data: bytes) -> None:
+    def _put(self, key: str, data: bytes, _: float) -> None:
         self._bucket.put(self._process.name, key, data)
 
     def _delete(self, key: str, _: float) -> None:

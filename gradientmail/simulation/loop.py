@@ -23,10 +23,11 @@ class DeadlockError(RuntimeError):
     """Nothing is ready and no timer is set: nothing would ever happen again."""
 
 
-class VirtualLoop(asyncio.AbstractEventLoop):
+class VirtualLoop:
     """``time()`` starts at 0.0 and moves only from one timer to the next.
 
-    Timers of one instant fire in the order in which they were set.
+    Timers of one instant fire in the order in which they were set. Of ``asyncio``'s event loops
+    it has what tasks, futures and what waits for them ask of one.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
         """See ``asyncio.AbstractEventLoop.call_soon``."""
@@ -55,7 +56,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(
         self,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
         """There is one thread."""
@@ -65,7 +66,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self,
         delay: float,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """See ``asyncio.AbstractEventLoop.call_later``."""
@@ -75,7 +76,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self,
         when: float,
         callback: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """See ``asyncio.AbstractEventLoop.call_at``."""
@@ -86,11 +87,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """See ``asyncio.AbstractEventLoop.create_future``."""
-        return asyncio.Future(loop=self)
+        return asyncio.Future(loop=self._as_loop())
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:  # noqa: ANN401
         """See ``asyncio.AbstractEventLoop.create_task``."""
-        return asyncio.Task(coro, loop=self, **options)
+        return asyncio.Task(coro, loop=self._as_loop(), **options)
 
     def get_debug(self) -> bool:
         """No: it would cost."""
@@ -100,11 +101,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Say what nobody has asked for."""
         get_logger("gradientmail.simulation").error("%s", context)
 
+    def _as_loop(self) -> asyncio.AbstractEventLoop:
+        return cast("asyncio.AbstractEventLoop", self)
+
     # -- running -----------------------------------------------------------------------------
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Return what ``main`` returns, and end every task that is left."""
-        asyncio._set_running_loop(self)  # noqa: SLF001 - as every loop does
+        asyncio._set_running_loop(self._as_loop())  # noqa: SLF001 - as every loop does
         try:
             task = self.create_task(main)
             while not task.done():
@@ -115,7 +119,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             result: T = task.result()
             return result
         finally:
-            for left in asyncio.all_tasks(self):
+            for left in asyncio.all_tasks(self._as_loop()):
                 left.cancel()
             while self._ready:
                 self._ready.popleft().run()

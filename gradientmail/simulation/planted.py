@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from gradientmail.closer import collecting
+from gradientmail.closer.intake import Accepted
 from gradientmail.closer.sweeper import Sweeper
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.learner import training
@@ -76,6 +78,15 @@ def _fixed_payload_names() -> list[Patch]:
         return named(fragment, version, "0" * len(nonce), role)
 
     return [(keys, "payload", payload)]
+
+
+def _counted_by_key() -> list[Patch]:
+    """Contributions are told apart by their random keys, and each one counts."""
+
+    def all_of_them(accepted: Sequence[Accepted]) -> tuple[Accepted, ...]:
+        return tuple(sorted(accepted, key=lambda one: one.key))
+
+    return [(collecting, "_one_each", all_of_them)]
 
 
 def _no_applied() -> list[Patch]:
@@ -157,11 +168,27 @@ def _no_lease() -> list[Patch]:
     ]
 
 
+def _wrong_clock() -> list[Patch]:
+    """To a candidate every lease has run out at the second look; to its holder none ever does."""
+
+    def decide(self: election.Holder, now: float, newest_term: int) -> object:
+        if newest_term > self.term:
+            return election.StepDown(reason="a newer term was taken")
+        due = self.renewed_at + self.lease_s / election.BEATS_PER_LEASE
+        return election.Beat() if now >= due else election.Wait(until=due)
+
+    return [
+        (election.Watcher, "expired", property(lambda self: self.looks > 1)),
+        (election.Holder, "decide", decide),
+    ]
+
+
 BUGS: Final[dict[str, Callable[[], list[Patch]]]] = {
     "commit-by-overwrite": _commit_by_overwrite,
     "timeout-is-failure": _timeout_is_failure,
     "exists-is-ours": _exists_is_ours,
     "fixed-payload-names": _fixed_payload_names,
+    "counted-by-key": _counted_by_key,
     "no-applied": _no_applied,
     "carried-though-applied": _carried_though_applied,
     "swept-commits": _swept_commits,
@@ -169,7 +196,7 @@ BUGS: Final[dict[str, Callable[[], list[Patch]]]] = {
     "trusted-head": _trusted_head,
     "blind-closer": _blind_closer,
 }
-HARMLESS: Final = {"no-lease": _no_lease}
+HARMLESS: Final = {"no-lease": _no_lease, "wrong-clock": _wrong_clock}
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 
 from gradientmail.simulation.bucket import Bucket
 from gradientmail.simulation.line import LATEST_S
@@ -25,7 +26,7 @@ class Goal:
         self._bucket = bucket
         self._fragments = scenario.settings.fragments
         self._start = self._versions()
-        self.bound_s = _bound_s(scenario, self._timeout_s(scenario))
+        self.bound_s = _bound_s(scenario, self._timeouts_s(scenario))
         self.until_s = now + self.bound_s
 
     def reached(self) -> bool:
@@ -48,18 +49,29 @@ class Goal:
                 versions[fragment] = max(versions[fragment], int(match[2]))
         return versions
 
-    def _timeout_s(self, scenario: Scenario) -> float:
-        """Return the longest timeout any newest commit calls for."""
-        longest = 30.0 * scenario.settings.poll_s
+    def _timeouts_s(self, scenario: Scenario) -> float:
+        """Return how long ``VERSIONS`` rounds may take that all run into their timeouts."""
+        longest_s = 0.0
         for p, version in enumerate(self._start):
             data = self._bucket.read(f"commits/{p:04d}/{version:010d}.json")
-            estimates = json.loads(data)["estimates"] if data else {}
-            known = [v for k, v in estimates.items() if k != "kind" and v is not None]
-            longest = max(longest, 3.0 * sum(known))
-        return longest
+            known = json.loads(data)["estimates"] if data else {}
+            longest_s = max(longest_s, _timeouts_s(known, 30.0 * scenario.settings.poll_s))
+        return longest_s
 
 
-def _bound_s(scenario: Scenario, timeout_s: float) -> float:
+def _timeouts_s(known: Mapping[str, float | None], least_s: float) -> float:
+    """Sum up timeouts of three times what rounds take, where each becomes the next one's past."""
+    quorum_s = known.get("quorum_s")
+    rest_s = (known.get("step_s") or 0.0) + (known.get("sync_s") or 0.0)
+    sum_s = 0.0
+    for _ in range(VERSIONS):
+        timeout_s = max(least_s, 3.0 * ((quorum_s or 0.0) + rest_s))
+        sum_s += timeout_s
+        quorum_s = timeout_s if quorum_s is None else 0.9 * quorum_s + 0.1 * timeout_s
+    return sum_s
+
+
+def _bound_s(scenario: Scenario, timeouts_s: float) -> float:
     settings = scenario.settings
     slowest = min(member.clock.rate for member in scenario.fleet)
     step_s = max(member.step_s for member in scenario.fleet if member.role == "learner")
@@ -67,6 +79,7 @@ def _bound_s(scenario: Scenario, timeout_s: float) -> float:
         2 * settings.lease_s
         + 2 * settings.presence_s
         + scenario.retry_deadline_s
-        + VERSIONS * (timeout_s + settings.sync_every * step_s)
+        + timeouts_s
+        + VERSIONS * settings.sync_every * step_s
     )
     return LATEST_S + 120.0 + 2 * waits_s / slowest

@@ -2,7 +2,9 @@
 
 import random
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from msgspec import structs
 
 from gradientmail.config import RunSettings
 from gradientmail.simulation.loop import rng_of
@@ -21,6 +23,8 @@ VIEWS = (Fault.STALE, Fault.PAGE)
 DAMAGE = (Fault.TRUNCATED, Fault.FLIPPED)
 
 Role = Literal["closer", "learner", "hostile"]
+Lease = Literal["kept", "no-lease", "wrong-clock"]
+LEASES: Final[tuple[Lease, ...]] = (*("kept",) * 7, "no-lease", "wrong-clock")
 Befalls = Literal["kill", "pause", "spoil", "foreign", "delete", "forge", "deface", "restore"]
 
 
@@ -70,6 +74,7 @@ class Scenario:
         duration_s: True time after which it ends.
         calm_s: True time after which nothing more goes wrong; within ``duration_s`` in a scenario
             that asks for progress.
+        lease: The lease only saves work: nothing may break without one, or by wrong clocks.
     """
 
     seed: int
@@ -80,6 +85,7 @@ class Scenario:
     duration_s: float
     calm_s: float = float("inf")
     retry_deadline_s: float = 120.0
+    lease: Lease = "kept"
 
 
 def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
@@ -87,9 +93,15 @@ def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
     rng = rng_of("scenario", seed)
     settings = _settings(rng)
     outage = rng.random() < 0.03
-    polls = rng.uniform(120.0, 250.0) if rng.random() < 0.06 else rng.uniform(30.0, 80.0)
+    polls = rng.uniform(100.0, 200.0) if rng.random() < 0.05 else rng.uniform(20.0, 60.0)
     busy_s = polls * settings.poll_s + OUTAGE_S * outage
-    fleet = (*_closers(rng, settings, busy_s), *_learners(rng, settings, busy_s))
+    lease: Lease = rng.choice(LEASES)
+    learners = _learners(rng, settings, busy_s)
+    fleet = (*_closers(rng, settings, busy_s, 1 if lease == "kept" else 2), *learners)
+    if any(member.role == "hostile" for member in learners):
+        # One that says it is there and never posts is waited for where everyone is.
+        grace_s = 5.0 if settings.grace_s is None else settings.grace_s
+        settings = structs.replace(settings, quorum=1, grace_s=grace_s)
     weather = Weather(
         rates=_rates(rng),
         spells=_spells(rng, busy_s, fleet, outage=outage),
@@ -104,6 +116,7 @@ def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
         duration_s=busy_s,
         calm_s=busy_s if liveness else float("inf"),
         retry_deadline_s=rng.choice([20.0, 60.0, 120.0]),
+        lease=lease,
     )
 
 
@@ -154,10 +167,10 @@ def _rival_clock(rng: random.Random, index: int) -> ClockError:
     return replace(_clock(rng), rate=0.25 if index == 0 else 4.0)
 
 
-def _closers(rng: random.Random, settings: RunSettings, busy_s: float) -> list[Member]:
+def _closers(rng: random.Random, settings: RunSettings, busy_s: float, least: int) -> list[Member]:
     found = []
-    rivalry = rng.random() < 0.25
-    for index in range(3 if rivalry else rng.choice([1, 1, 2, 2, 3])):
+    rivalry = rng.random() < 0.2
+    for index in range(3 if rivalry else max(least, rng.choice([1, 1, 2, 2, 3]))):
         leaves_s = rng.choice([float("inf"), rng.uniform(0.3, 1.0) * busy_s])
         found.append(
             Member(
@@ -201,6 +214,8 @@ def _learners(rng: random.Random, settings: RunSettings, busy_s: float) -> list[
 def _rates(rng: random.Random) -> dict[Fault, float]:
     severity = rng.choice([0.0, 0.003, 0.01, 0.03])
     rates = {fault: severity * rng.uniform(0.2, 1.0) for fault in RATES if rng.random() < 0.7}
+    if Fault.CONFLICT in rates:
+        rates[Fault.CONFLICT] *= 10  # it meets creates only, and they are rare
     views, damage = rng.choice([0.0, 0.02, 0.2]), rng.choice([0.0, 0.0, 0.003, 0.03])
     seen = {fault: views * rng.uniform(0.2, 1.0) for fault in VIEWS}
     return rates | seen | {fault: damage * rng.uniform(0.2, 1.0) for fault in DAMAGE}

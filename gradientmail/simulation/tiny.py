@@ -32,7 +32,7 @@ class Stepper:
     def step(self, *, spoil: bool = False) -> int:
         """See ``Trainee.step``."""
         sizes = [parameter.numel() for parameter in self.model.weights]
-        noise = torch.randn(sum(sizes), generator=self._chance).split(sizes)
+        noise = torch.split(torch.randn(sum(sizes), generator=self._chance), sizes)
         for parameter, part in zip(self.model.weights, noise, strict=True):
             parameter.add_(part.view_as(parameter), alpha=STEP_SIZE)
         self.model.seen.mul_(0.9).add_(0.1)

@@ -16,6 +16,7 @@ from gradientmail.simulation.bucket import Bucket, Mutation
 from gradientmail.simulation.hostile import SimulatedHostile
 from gradientmail.simulation.line import Event, Line
 from gradientmail.simulation.loop import rng_of, run_virtual, wait_until
+from gradientmail.simulation.planted import planted
 from gradientmail.simulation.process import ClockError, Process
 from gradientmail.simulation.progress import Goal
 from gradientmail.simulation.scenario import Incident, Member, Scenario
@@ -60,7 +61,7 @@ class Outcome:
             a run that stood still.
         steps: Inner steps taken under each learner's name.
         forged: What must become of each object of hostile mail.
-        operations: Operations sent.
+        lines: Every process's line to the bucket.
         ended_s: Virtual seconds.
     """
 
@@ -70,8 +71,13 @@ class Outcome:
     failures: list[str] = field(default_factory=list)
     steps: dict[str, int] = field(default_factory=dict)
     forged: dict[str, Fate] = field(default_factory=dict)
-    operations: int = 0
+    lines: list[Line] = field(default_factory=list)
     ended_s: float = 0.0
+
+    @property
+    def operations(self) -> int:
+        """Operations sent."""
+        return sum(line.operations for line in self.lines)
 
 
 @dataclass
@@ -89,7 +95,9 @@ def run_world(scenario: Scenario, *, kill: Kill = lambda *_: None) -> Outcome:
     """Run a scenario to its end; equal scenarios have equal outcomes."""
     memory_disk = Path("/dev/shm")  # noqa: S108 - only closers' spools are there
     parent = memory_disk if memory_disk.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="gradientmail-", dir=parent) as spool:
+    spools = tempfile.TemporaryDirectory(prefix="gradientmail-", dir=parent)
+    lease = () if scenario.lease == "kept" else (scenario.lease,)
+    with spools as spool, planted(*lease):
         return run_virtual(_run(scenario, Path(spool), kill))
 
 
@@ -108,7 +116,6 @@ class World:
         self._lives: dict[str, _Life] = {}
         self._count: dict[str, int] = {}
         self._disk: dict[str, State] = {}
-        self._lines: list[Line] = []
         self._actors: list[tuple[str, Actor]] = []
 
     async def run(self) -> Outcome:
@@ -131,7 +138,6 @@ class World:
         for name, actor in self._actors:
             self._outcome.steps[name] = self._outcome.steps.get(name, 0) + actor.steps
         self._outcome.ended_s = self._now()
-        self._outcome.operations = sum(line.operations for line in self._lines)
         return self._outcome
 
     # -- lives -------------------------------------------------------------------------------
@@ -203,7 +209,7 @@ class World:
         process = Process(f"{slot}#{number}", error, rng_of("process", seed, slot, number))
         chance = rng_of("line", seed, slot, number)
         line = Line(process, self._bucket, weather, self._outcome.events, chance)
-        self._lines.append(line)
+        self._outcome.lines.append(line)
         self._kill(line, slot, number)
         deadline_s = self._scenario.retry_deadline_s
         store = EagerStore(line, process.clock, process.rng, deadline_s=deadline_s)
@@ -267,7 +273,8 @@ class World:
                 return
             await wait_until(self._now() + 5.0)
         operator.ask_to_stop(self._bucket)
-        deadline_s = self._now() + goal.bound_s
+        goal = Goal(self._scenario, self._bucket, self._now())
+        deadline_s = goal.until_s
         while not all(task.done() for task in members):
             if self._now() > deadline_s:
                 late = [n for n, t in zip(self._lives, members, strict=False) if not t.done()]
