@@ -82,6 +82,24 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "quorum": 1,
         "grace_s": 3.0,
     },
+    # Asynchronous Local-SGD (arXiv 2401.09135): each arrival is a version, delayed Nesterov, and
+    # fewer steps for who is slower. Ours: carry, so that nobody's steps are against old parameters.
+    "async-local-sgd": {
+        "sync_every": 50,
+        "local_steps": "dynamic",
+        "fragments": 1,
+        "in_flight": 1,
+        "overlap_steps": 0,
+        "merge": "weighted-mean",
+        "weights": "uniform",
+        "outer": "delayed-nesterov",
+        "outer_lr": 0.7,
+        "outer_settings": {"momentum": 0.9, "arrivals": 4},
+        "alignment": "carry",
+        "uplink": "F32",
+        "quorum": 1,
+        "grace_s": 0.0,
+    },
     # Local SGD (arXiv 1805.09767): plain averaging of parameters.
     "local-sgd": {
         "sync_every": 8,

@@ -7,7 +7,7 @@ import pytest
 from gradientmail.algorithm import algorithm_of
 from gradientmail.algorithms.alignment import ALIGNMENTS, Blend, Carry, Overwrite
 from gradientmail.algorithms.merge import RadialDirectionalMean, WeightedMean
-from gradientmail.algorithms.outer import Nesterov, Sgd
+from gradientmail.algorithms.outer import DelayedNesterov, Nesterov, Sgd
 from gradientmail.algorithms.presets import PRESETS, preset
 from gradientmail.algorithms.weights import TokensSquaredPerStep, Uniform
 from gradientmail.codecs.precision import Precision
@@ -91,3 +91,12 @@ def test_an_unknown_algorithm_is_refused_naming_the_nearest() -> None:
 
 def test_every_name_an_alignment_takes_has_a_rule() -> None:
     assert set(get_args(RunSettings.__annotations__["alignment"])) == set(ALIGNMENTS)
+
+
+def test_async_local_sgd_is_the_papers() -> None:
+    """arXiv 2401.09135: one arrival a version, delayed Nesterov, dynamic local steps."""
+    algorithm = algorithm_of(settings_of("async-local-sgd"))
+    assert algorithm.aggregator.outer == DelayedNesterov(0.7, 0.9, arrivals=4, early=0.0)
+    assert (algorithm.quorum, algorithm.settings.grace_s) == (1, 0.0)
+    assert algorithm.settings.local_steps == "dynamic"
+    assert algorithm.alignment == Carry()

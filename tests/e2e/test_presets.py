@@ -20,6 +20,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "in_flight": 2,
         "stop_after_rounds": 20,
     },
+    "async-local-sgd": {
+        "sync_every": 8,
+        "stop_after_rounds": 40,
+        "outer_settings": {"arrivals": 3},
+    },
     "local-sgd": {"sync_every": 8, "fragments": 1, "stop_after_rounds": 16},
 }
 
