@@ -5,6 +5,7 @@ import dataclasses
 import mmap
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -85,6 +86,7 @@ class FragmentCloser:
             self._closing = False
         self._collecting = None
         self._advance(following, collecting.verdicts)
+        await self._tidy()
         return following
 
     @property
@@ -251,7 +253,7 @@ class FragmentCloser:
         return newest
 
     def _advance(self, following: Version, verdicts: Mapping[str, Verdict]) -> None:
-        """Go on from ``following``; keep the files that its next round may need."""
+        """Go on from ``following``; keep the verdicts that its next round may need."""
         self.present = following
         self._anchors[following.number] = following.digest
         self._anchors = {
@@ -264,9 +266,14 @@ class FragmentCloser:
             for key, verdict in {**verdicts, **_rejections(following.record)}.items()
             if (parsed := keys.parse_mail(key)) and parsed.base in self._anchors
         }
-        payloads = [ref.key for ref in (following.params, following.outer) if ref]
-        own = keys.mail_of(following.fragment), keys.payloads_of(following.fragment)
-        self._desk.spool.keep_only([*payloads, *self._verdicts], under=own)
+
+    async def _tidy(self) -> None:
+        """Keep the files that the next round may need; freeing large ones takes a while."""
+        present = self.present
+        payloads = [ref.key for ref in (present.params, present.outer) if ref]
+        own = keys.mail_of(present.fragment), keys.payloads_of(present.fragment)
+        keep_only = partial(self._desk.spool.keep_only, [*payloads, *self._verdicts], under=own)
+        await self._desk.offload(keep_only)
 
 
 async def confirmed(run: Run, version: Version) -> Version:
