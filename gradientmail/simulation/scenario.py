@@ -1,6 +1,7 @@
 """What one seed decides: settings, fleet, weather and incidents, as values that can be shrunk."""
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -88,10 +89,27 @@ class Scenario:
     lease: Lease = "kept"
 
 
+ALGORITHMS: Final[Sequence[Mapping[str, Any]]] = (
+    *[{}] * 10,
+    {"outer": "adam"},
+    {"outer": "yogi", "outer_schedule": "cosine", "outer_schedule_settings": {"versions": 5}},
+    {"outer": "delayed-nesterov", "outer_settings": {"arrivals": 2, "early": 0.25}},
+    {"outer": "torch.optim.NAdam", "outer_lr": 0.01},
+    {"weights": "tokens-by-staleness", "local_steps": "dynamic"},
+    {"merge": "norm-clipped-mean", "weights": "tokens-power", "outer_clip_norm": 0.1},
+    {"merge": "trimmed-mean", "merge_settings": {"trim": 0}},
+    {"guard": "suppress", "guard_settings": {"least_cosine": 0.5}},
+    {"guard": "damp", "guard_settings": {"most_divergence": 0.01}},
+    {"modules": {"weights.0": {"exchange": "nobody"}}},
+)
+"""What some worlds have of their own, beside what is drawn for each."""
+
+
 def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
     """Return the world of ``seed``; with ``liveness``, one that becomes calm at last."""
     rng = rng_of("scenario", seed)
-    settings = _settings(rng)
+    own = rng_of("algorithm", seed).choice(ALGORITHMS)
+    settings = structs.replace(_settings(rng), **own)
     outage = rng.random() < 0.03
     polls = rng.uniform(100.0, 200.0) if rng.random() < 0.05 else rng.uniform(20.0, 60.0)
     busy_s = polls * settings.poll_s + OUTAGE_S * outage
