@@ -72,7 +72,8 @@ class NoLoCo(Choice, frozen=True):
     With (momentum, lr, pull) = (0, 1, 1) it is ``Average``.
 
     Source: NoLoCo (arXiv 2506.10911), the step; ``pull`` 1 is ours. What two learners differ in
-    dies out for any pull below ``2 (1 + momentum)``.
+    dies out for any pull below ``2 (1 + momentum)`` where they always meet; over random pairs
+    momentum .9 grows without bound on quadratics, and .5 does not.
 
     Attributes:
         lr: Learning rate of the outer step.
