@@ -1,16 +1,15 @@
 """What a world may cost: requests, memory and storage, by formulas that know nothing of the code.
 
-With P fragments, M members of the fleet, a process's polls (its seconds over ``poll_s``, by its
-own clock) and the versions committed meanwhile:
+With P fragments, M members of the fleet, a process's polls and leases (its seconds over
+``poll_s`` and ``lease_s``, by its own clock), the versions committed meanwhile and the requests
+that the weather left without an answer, each of which is asked again:
 
-    requests of a learner   40 + (4 + P) * polls + 12 * versions + 3 * requests without an answer
-    requests of a closer    40 + (4 + 2P + M) * polls + 12 * versions + 3 * those without
+    requests of a learner   40 + (4 + P) * polls + 12 * versions + 3 * unanswered
+    requests of a closer    the same with (4 + 2P + M) * polls + 10 * leases
     at once, a learner      3P + 4 requests, and P contributions and 64 KiB on their way
     at once, a closer       8P + M + 4 requests, and P versions and 64 KiB on their way
     payloads and mail       nothing under the boundary before last that was there when the last
                             one was announced, once the faults have stopped
-
-Requests without an answer are those that the weather made fail: each is asked again.
 """
 
 from collections import defaultdict
@@ -47,13 +46,15 @@ def _complaints(
     scenario: Scenario, member: Member, line: Line, versions: int, largest_bytes: int
 ) -> Iterator[str]:
     fragments, members = scenario.settings.fragments, len(scenario.fleet)
-    polls = (line.ended - line.began) * member.clock.rate / scenario.settings.poll_s
+    lived_s = (line.ended - line.began) * member.clock.rate
+    polls, leases = lived_s / scenario.settings.poll_s, lived_s / scenario.settings.lease_s
     if member.role == "learner":
-        a_poll, at_once = 4 + fragments, 3 * fragments + 4
+        routine, at_once = (4 + fragments) * polls, 3 * fragments + 4
     else:
-        a_poll, at_once = 4 + 2 * fragments + members, 8 * fragments + members + 4
+        routine = (4 + 2 * fragments + members) * polls + 10 * leases
+        at_once = 8 * fragments + members + 4
     limits = {
-        "requests": (line.operations, 40 + a_poll * polls + 12 * versions + 3 * line.failed),
+        "requests": (line.operations, 40 + routine + 12 * versions + 3 * line.failed),
         "requests at once": (line.most_open, at_once),
         "bytes on their way": (line.most_bytes, fragments * largest_bytes + SMALL_BYTES),
     }

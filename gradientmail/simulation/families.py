@@ -62,6 +62,36 @@ def left_behind(seed: int) -> Scenario:
     )
 
 
+def restarts(seed: int) -> Scenario:
+    """Learners that keep their state are killed all the time, where stale mail counts."""
+    world, rng = scenario_of(seed, liveness=True), rng_of("restarts", seed)
+    end_s = 2 * world.duration_s
+    learners = [
+        replace(one, keeps_state=True, joins_s=0.0, leaves_s=float("inf"))
+        for one in _learners(world)
+    ]
+    kills = [
+        Incident(at_s=rng.uniform(0.0, end_s), kind="kill", slot=one.slot)
+        for one in learners
+        for _ in range(8)
+    ]
+    settings = structs.replace(
+        world.settings,
+        max_staleness=rng.randint(1, 2),
+        alignment=rng.choice(["carry", "adaptive"]),
+        mixing=0.0,
+    )
+    return replace(
+        world,
+        fleet=(_closers(world)[0], *learners),
+        weather=Weather(),
+        incidents=tuple(sorted(kills, key=lambda one: one.at_s)),
+        settings=settings,
+        duration_s=end_s,
+        calm_s=end_s,
+    )
+
+
 def slow_joiner(seed: int) -> Scenario:
     """A learner joins again and again over a slow line, while nearly every version is swept."""
     world = scenario_of(seed, liveness=True)
@@ -100,6 +130,7 @@ FAMILIES: Final[dict[str, Callable[[int], Scenario]]] = {
     "any": any_world,
     "forged-heads": forged_heads,
     "left-behind": left_behind,
+    "restarts": restarts,
     "rivals": rivals,
     "slow-joiner": slow_joiner,
     "unseen-objects": unseen_objects,

@@ -21,7 +21,7 @@ from gradientmail.mailbox import Mailbox
 from gradientmail.protocol import election
 from gradientmail.protocol.closing import Closing, Decision, Look
 from gradientmail.protocol.judging import Round
-from gradientmail.protocol.recovery import Fate
+from gradientmail.protocol.recovery import Echo, Fate
 from gradientmail.protocol.sweeping import Sweeping
 from gradientmail.records import canonical, keys
 from gradientmail.records.commit import RoundRecord
@@ -105,6 +105,15 @@ def _carried_though_applied() -> list[Patch]:
         return Fate.DROPPED
 
     return [(training, "fate", fate)]
+
+
+def _no_echo() -> list[Patch]:
+    """A restored learner does not think of what its earlier self may have posted."""
+
+    def echo(*_: object, **__: object) -> Echo:
+        return Echo.NONE
+
+    return [(training, "echo", echo)]
 
 
 def _swept_commits() -> list[Patch]:
@@ -191,6 +200,7 @@ BUGS: Final[dict[str, Callable[[], list[Patch]]]] = {
     "counted-by-key": _counted_by_key,
     "no-applied": _no_applied,
     "carried-though-applied": _carried_though_applied,
+    "no-echo": _no_echo,
     "swept-commits": _swept_commits,
     "swept-unreferenced": _swept_unreferenced,
     "trusted-head": _trusted_head,

@@ -35,6 +35,8 @@ def test_in_good_weather_it_is_a_store_like_any_other(promise, tmp_path):
         (Fault.REFUSED, False),
         (Fault.OUTAGE, False),
         (Fault.STORM, False),
+        (Fault.CONFLICT, False),
+        (Fault.HIDDEN, True),
         (Fault.LOST, True),
         (Fault.LATE, True),
     ],
@@ -82,6 +84,30 @@ def test_a_stale_read_shows_an_old_value_and_never_hides_a_new_object():
         return seen
 
     assert run_virtual(main()) == {b"1", b"2"}
+
+
+def test_a_damaged_read_is_short_or_has_one_bit_changed():
+    async def main(fault):
+        line, bucket, _ = a_line(fault)
+        bucket.put("other", "a", b"0123456789")
+        return [await line.read("a", 2, 8) for _ in range(20)]
+
+    for found in run_virtual(main(Fault.TRUNCATED)):
+        assert b"234567".startswith(found)
+        assert len(found) < 6
+    for found in run_virtual(main(Fault.FLIPPED)):
+        changed = [one ^ other for one, other in zip(found, b"234567", strict=True)]
+        assert sum(bits.bit_count() for bits in changed) == 1
+
+
+def test_a_line_counts_what_it_costs():
+    async def main():
+        line, _, _ = a_line()
+        await asyncio.gather(*(line.put(f"a{n}", [bytes(100)]) for n in range(3)))
+        await line.read("a0")
+        return line.operations, line.most_open, line.most_bytes, line.failed
+
+    assert run_virtual(main()) == (4, 3, 300, 0)
 
 
 @pytest.mark.parametrize(("when", "applied"), [("before", False), ("after", True)])

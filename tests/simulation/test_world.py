@@ -41,3 +41,17 @@ def test_all_processes_killed_at_once_go_on_from_the_same_bytes(quiet):
     verdict = judged(a_world(incidents=tuple(deaths)))
     assert not verdict.wrong
     assert verdict.seen["a learner restarted from its state"]
+
+
+@pytest.mark.parametrize("fault", [Fault.TRUNCATED, Fault.FLIPPED])
+def test_what_was_damaged_on_its_way_is_read_again(fault, quiet):
+    """A cut manifest ended a learner once, a commit with a flipped bit a closer."""
+    verdict = judged(a_world(weather=Weather(rates={fault: 0.1})))
+    assert not verdict.wrong
+    assert verdict.seen[f"fault {fault}"] > 20
+
+
+@pytest.mark.parametrize("lease", ["no-lease", "wrong-clock"])
+def test_two_closers_without_a_lease_cost_work_and_nothing_else(lease, quiet):
+    rival = Member(role="closer", slot="rival", name="rival")
+    assert not judged(a_world(fleet=(CLOSER, rival, LEARNER), lease=lease)).wrong
