@@ -1,7 +1,7 @@
 """Tasks that live and die together: nothing keeps running behind an error or a cancellation."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from gradientmail.clock import Clock
@@ -37,6 +37,46 @@ async def first_of(*waits: Awaitable[object]) -> None:
                 task.cancel()
 
 
+class NewestFirst:
+    """A bounded number of seats for tasks; a seat that becomes free goes to who came last.
+
+    Example:
+        >>> seats = NewestFirst(2)
+        >>> async with seats:
+        ...     await upload()
+    """
+
+    def __init__(self, seats: int) -> None:
+        self._free = seats
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def __aenter__(self) -> None:
+        """Wait for a seat."""
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave()  # it was given a seat at the same moment
+            else:
+                self._waiting.remove(turn)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leave the seat to another."""
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._waiting:
+            self._waiting.pop().set_result(None)
+        else:
+            self._free += 1
+
+
 async def _run(coroutines: tuple[Coroutine[Any, Any, Any], ...], return_when: str) -> None:
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
@@ -50,15 +90,29 @@ async def _run(coroutines: tuple[Coroutine[Any, Any, Any], ...], return_when: st
 
 
 async def persistently(
-    act: Callable[[], Awaitable[T]], clock: Clock, log: FieldLogger, *, pause_s: float
+    act: Callable[[], Awaitable[T]],
+    clock: Clock,
+    log: FieldLogger,
+    *,
+    pause_s: float,
+    fields: Mapping[str, int] | None = None,
 ) -> T:
     """Return what ``act`` does, tried again for as long as the store is out of reach or full.
 
     The act may be repeated: what counts is created once, or has a name that is ours alone.
+
+    Args:
+        act: Begun anew with each attempt.
+        clock: Of the pauses.
+        log: Told of each attempt that failed.
+        pause_s: Between two of them.
+        fields: Which fragment and version it is about.
     """
     while True:
         try:
             return await act()
         except (StoreUnavailableError, StoreFullError) as exc:
-            log.warning("the store does not take it, trying again: %s", exc)
+            log.warning(
+                "the store does not take it, trying again: %s", exc, extra=dict(fields or {})
+            )
             await clock.sleep(pause_s)

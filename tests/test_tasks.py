@@ -6,8 +6,8 @@ import pytest
 
 from gradientmail.errors import StoreAccessError, StoreFullError, StoreUnavailableError
 from gradientmail.logs import get_logger
-from gradientmail.tasks import persistently, race, together
-from gradientmail.testing.clock import ManualClock
+from gradientmail.tasks import NewestFirst, first_of, persistently, race, together
+from gradientmail.testing.clock import ManualClock, turn
 
 LOG = get_logger("gradientmail.test")
 
@@ -92,3 +92,67 @@ async def test_an_error_that_retrying_cannot_help_passes() -> None:
 
     with pytest.raises(StoreAccessError):
         await persistently(act, ManualClock(), LOG, pause_s=5.0)
+
+
+async def test_a_warning_says_what_it_is_about(caplog: pytest.LogCaptureFixture) -> None:
+    outcomes = [StoreFullError("full"), None]
+
+    async def act() -> None:
+        if error := outcomes.pop(0):
+            raise error
+
+    clock = ManualClock()
+    acting = asyncio.create_task(
+        persistently(act, clock, LOG, pause_s=1.0, fields={"fragment": 3, "version": 7})
+    )
+    await clock.advance(1.0)
+    await acting
+    (record,) = caplog.records
+    assert (record.fragment, record.version) == (3, 7)  # type: ignore[attr-defined]
+
+
+async def test_the_first_wait_that_is_over_ends_coroutines_and_leaves_tasks_alone() -> None:
+    sleeper, other = Sleeper(), Sleeper()
+    task = asyncio.create_task(other.sleep())
+    await first_of(sleeper.sleep(), end(), task)
+    await turn()
+    assert sleeper.cancelled
+    assert not other.cancelled
+    task.cancel()
+
+
+async def test_a_free_seat_goes_to_who_came_last() -> None:
+    seats, order, leave = NewestFirst(1), [], asyncio.Event()
+
+    async def sit(name: str) -> None:
+        async with seats:
+            order.append(name)
+            await leave.wait()
+
+    sitting = [asyncio.create_task(sit(name)) for name in "abc"]
+    await turn()
+    assert order == ["a"]
+    leave.set()
+    await asyncio.gather(*sitting)
+    assert order == ["a", "c", "b"]
+
+
+async def test_who_gives_up_waiting_takes_no_seat() -> None:
+    seats, order = NewestFirst(1), []
+    leave = asyncio.Event()
+
+    async def sit(name: str) -> None:
+        async with seats:
+            order.append(name)
+            await leave.wait()
+
+    first, second, third = (asyncio.create_task(sit(name)) for name in "abc")
+    await turn()
+    third.cancel()
+    await turn()
+    leave.set()
+    await asyncio.gather(first, second)
+    assert order == ["a", "b"]
+    fourth = asyncio.create_task(sit("d"))
+    await fourth
+    assert order == ["a", "b", "d"]

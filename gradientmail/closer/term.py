@@ -113,7 +113,8 @@ class TermOfOffice:
     # -- beside the rounds -------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Watch the fleet, and whether people want the run to end."""
+        """Watch the fleet, and whether people want the run to end; collecting goes first."""
+        await self._desk.clock.sleep(self._settings.poll_s)
         pause_s = min(self._fleet.look_every_s, STOP_LOOK_POLLS * self._settings.poll_s)
         while True:
             try:

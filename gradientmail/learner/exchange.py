@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
@@ -79,6 +81,10 @@ class Exchange:
         """Add an unused contribution to the residual."""
         self.outbox.give_back(fragment, key)
 
+    def owe(self, fragment: int, vector: Tensor) -> None:
+        """Send a vector with the next contribution."""
+        self.outbox.owe(fragment, vector)
+
     def forget(self, key: str) -> None:
         """A commit has spoken of a contribution."""
         self.outbox.forget(key)
@@ -109,6 +115,8 @@ class Exchange:
         self._held = dict(held)
         told = await self._run.told_of_all()
         await asyncio.gather(*(self._adopt(version) for version in told))
+        versions = ", ".join(str(self._held[p].version.number) for p in range(len(self._held)))
+        self._desk.log.info("joined at versions %s", versions)
         self._look_for_last_round()
 
     # -- running -----------------------------------------------------------------------------
@@ -138,7 +146,7 @@ class Exchange:
                 looked_at,
                 chance=chance,
                 posted=self._posted_at.values(),
-                holding=self.progress.holding,
+                eager=self.progress.holding or self.asked is not None,
             )
             left_s = looked_at + wait_s - self._clock.now()
             if left_s <= 0:

@@ -3,6 +3,9 @@
     draft -- encoded --> posting -- acknowledged ----------> posted -- forget ----> gone
                          posting, posted -- give_back -----> gone, its data in the residual
 
+Uploads go side by side, the newest first where there are many: it is the likeliest to count. One
+whose round is committed is given up.
+
 There is one residual for each fragment: what quantization lost, to be added to the next
 contribution (error feedback), and all of a contribution that no commit used.
 
@@ -29,9 +32,11 @@ from gradientmail.learner.desk import Desk
 from gradientmail.learner.posts import Draft, Encoded, encode_delta
 from gradientmail.records import canonical
 from gradientmail.records.contribution import ContributionRecord
-from gradientmail.tasks import persistently
+from gradientmail.tasks import NewestFirst, persistently
 
 T = TypeVar("T")
+
+UPLOADS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,7 @@ class Outbox:
         self._open: dict[str, tuple[Posting, asyncio.Task[None]]] = {}
         self._returning: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self._changed = asyncio.Event()
+        self._seats = NewestFirst(UPLOADS_AT_ONCE)
 
     # -- orders, from the training side ------------------------------------------------------
 
@@ -83,6 +89,10 @@ class Outbox:
     def start_over(self, fragment: int) -> None:
         """Another self of ours has sent what is left of ``fragment``: drop the residual."""
         self._order(lambda: self._drop_residual(fragment))
+
+    def owe(self, fragment: int, vector: Tensor) -> None:
+        """Send ``vector``, flat float32, with the next contribution to ``fragment``."""
+        self._order(lambda: self._add(fragment, vector))
 
     # -- what a restart needs ----------------------------------------------------------------
 
@@ -209,9 +219,10 @@ class Outbox:
     async def _upload(self, posting: Posting) -> None:
         """Put until it is acknowledged; the name is ours alone, so it may be put twice."""
         buffers: list[bytes | memoryview] = [posting.header, memoryview(posting.data)]
-        await self._persist(lambda: self._run.mailbox.store.put(posting.key, buffers))
         extra = {"fragment": posting.fragment, "version": posting.base}
-        self._desk.log.debug("posted %d steps", posting.steps, extra=extra)
+        async with self._seats:
+            await self._persist(lambda: self._run.mailbox.store.put(posting.key, buffers), extra)
+        self._desk.log.info("published %d steps", posting.steps, extra=extra)
 
     async def _repost(self, posting: Posting) -> None:
         """Go on posting what an earlier self could not."""
@@ -231,6 +242,10 @@ class Outbox:
 
     # -- residuals ---------------------------------------------------------------------------
 
+    async def _add(self, fragment: int, vector: Tensor) -> None:
+        residual = self.residuals[fragment]
+        self.residuals[fragment] = vector if residual is None else residual + vector
+
     async def _drop_residual(self, fragment: int) -> None:
         self.residuals[fragment] = None
 
@@ -242,7 +257,8 @@ class Outbox:
             self._returning[key] = fragment, self._begin(self._fetch_back(fragment, key))
 
     async def _fetch_back(self, fragment: int, key: str) -> None:
-        data = await self._persist(lambda: self._run.mailbox.store.read(key))
+        extra = {"fragment": fragment}
+        data = await self._persist(lambda: self._run.mailbox.store.read(key), extra)
         self._order(lambda: self._take_back(fragment, key, data))
 
     async def _take_back(self, fragment: int, key: str, data: bytes | None) -> None:
@@ -280,9 +296,9 @@ class Outbox:
         """
         rest[self._run.layouts[fragment].parameters_end :] = 0.0
 
-    async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
-        pause_s = self._settings.poll_s
-        return await persistently(act, self._desk.clock, self._desk.log, pause_s=pause_s)
+    async def _persist(self, act: Callable[[], Awaitable[T]], extra: dict[str, int]) -> T:
+        desk, pause_s = self._desk, self._settings.poll_s
+        return await persistently(act, desk.clock, desk.log, pause_s=pause_s, fields=extra)
 
 
 def _tree_of(posting: Posting) -> dict[str, Any]:

@@ -78,21 +78,19 @@ class Polling:
         """Take note that a round was called, or closed, before ours could be posted."""
         return replace(self, hurried=HURRIED_CYCLES * self.cycle)
 
-    def wait_s(
-        self, now: float, *, chance: float, posted: Iterable[float], holding: bool
-    ) -> float:
+    def wait_s(self, now: float, *, chance: float, posted: Iterable[float], eager: bool) -> float:
         """Return how long after the last look the next one is.
 
         Args:
             now: Instant of the last look, seconds on the reader's clock.
             chance: Drawn from [0, 1) for each look.
             posted: When each contribution was posted that waits for its commit.
-            holding: Training does.
+            eager: Training waits, or may be asked for more at any time.
         """
         limit_s = QUIET_POLLS * self.poll_s
         if self.hurried and self.grace_s:
             limit_s = min(limit_s, max(self.poll_s, self.grace_s / 2))
-        if holding:
+        if eager:
             limit_s = self.poll_s
         waits = [self._wait_s(at, now, chance) for at in posted]
         return max(LEAST_POLLS * self.poll_s, min([*waits, limit_s]))

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from gradientmail.errors import (
 )
 from gradientmail.mailbox import Mailbox
 from gradientmail.operations.creating import create_run
+from gradientmail.store.base import Entry, Store
 from gradientmail.store.local import LocalStore
+from gradientmail.store.metered import Meter, MeteredStore
 from gradientmail.testing.faulty import Fault, FaultyStore, always
 from tests.closer.bench import Bench, inline, make_bench, running
 
@@ -57,6 +60,39 @@ async def test_a_second_closer_stands_by_and_takes_over_from_the_same_bytes(
             await bench.clock.advance(LEASE_S)
             two = await bench.run.newest(0)
     assert [v.record.closer for v in (one, two) if v.record] == ["first", "spare"]
+
+
+async def test_taking_over_costs_a_commit_a_fragment_however_long_the_run_and_the_fleet(
+    tmp_path: Path,
+) -> None:
+    """Terms, beat, term, beat, head, learners, a commit for each fragment, and the head told."""
+    bench = await make_bench(tmp_path, lease_s=LEASE_S)
+    async with running(service_of(bench, "first").run(until_done=True)):
+        for count in range(1, 6):
+            await bench.show("ann", count=count)
+            await bench.post("ann", await bench.run.newest(0))
+            await bench.clock.advance(4.0)
+    assert (await bench.run.newest(0)).number == 5
+    for name in ("bob", "cat", "dan"):
+        await bench.show(name)
+    store = Listed(bench.store)
+    async with running(service_of(bench, "second", store=store).run(until_done=True)):
+        await bench.clock.advance(0.0)
+    fragments = 1
+    assert store.before_mail <= fragments + 7
+
+
+class Listed(MeteredStore):
+    """Remembers how much it was asked for before the first look at the mail."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner, Meter())
+        self.before_mail = 0
+
+    async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
+        if prefix.startswith("mail/") and not self.before_mail:
+            self.before_mail = self.meter.requests
+        return await super().list(prefix, after)
 
 
 async def test_a_cancelled_closer_releases_its_lease(tmp_path: Path) -> None:

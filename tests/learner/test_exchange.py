@@ -24,9 +24,10 @@ from gradientmail.protocol.polling import QUIET_POLLS
 from gradientmail.records import keys
 from gradientmail.records.head import Head
 from gradientmail.records.presence import Presence
-from gradientmail.run import Version
+from gradientmail.run import Version, open_run
 from gradientmail.store.base import Store
-from gradientmail.store.metered import Meter
+from gradientmail.store.metered import Meter, MeteredStore
+from gradientmail.testing.clock import turn
 from gradientmail.testing.faulty import Fault, FaultyStore, always, healthy
 from tests.closer.bench import POLL_S, Bench, inline, make_bench
 
@@ -360,6 +361,64 @@ async def test_who_joins_a_run_that_has_ended_is_told_at_once(tmp_path: Path) ->
     restored = Remote(remote.bench)
     await restored.exchange.join({0: held})
     assert restored.exchange.ending
+
+
+# -- what it costs --------------------------------------------------------------------------------
+
+
+async def test_joining_costs_a_commit_a_fragment_however_many_rounds_there_were(
+    tmp_path: Path,
+) -> None:
+    """Beside the payloads: manifest twice, head, a commit for each fragment, stop, presence."""
+    costs = []
+    for rounds in (1, 9):
+        bench = await make_bench(tmp_path / str(rounds))
+        builder = Remote(bench)
+        for _ in range(rounds):
+            await builder.commit()
+        await builder.tell(rounds)
+        meter = Meter()
+        run = await open_run(MeteredStore(bench.store, meter))
+        remote = Remote(bench, store=run.mailbox.store)
+        await remote.exchange.join({})
+        running = asyncio.create_task(remote.exchange.run())
+        await turn()
+        await bench.clock.advance(0.0)
+        running.cancel()
+        payloads = 1
+        costs.append(meter.requests - payloads)
+        assert meter.calls["list"] == 0
+    fragments = 1
+    assert costs == [fragments + 5] * 2
+
+
+async def test_a_round_costs_a_put_a_look_a_commit_and_a_payload(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, presence_s=1e6)
+    meter = Meter()
+    async with joined(bench, store=MeteredStore(bench.store, meter)) as remote:
+        await remote.pass_time(0.0)
+        before = meter.snapshot()
+        await post(remote)
+        await remote.pass_time(0.0)
+        await remote.commit()
+        await remote.tell(1)
+        await remote.pass_time(POLL_S)
+        assert len(remote.arrived()) == 1
+        cost = meter.calls - before.calls
+        assert cost["put"] == 1
+        assert 3 <= cost["read"] <= 6  # looks; before the first commit nobody knows when it comes
+
+
+async def test_a_quiet_minute_costs_less_than_a_read_a_poll(tmp_path: Path) -> None:
+    meter = Meter()
+    bench = await make_bench(tmp_path)
+    async with joined(bench, store=MeteredStore(bench.store, meter)) as remote:
+        work(remote)
+        before = meter.snapshot()
+        await remote.pass_time(60.0)
+        cost = meter.calls - before.calls
+        assert cost["list"] == 0
+        assert cost["read"] <= 60.0 / POLL_S / 2
 
 
 # -- outages --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from gradientmail.codecs.layout import layout
 from gradientmail.codecs.streaming import decoded
 from gradientmail.errors import StoreAccessError, StoreFullError
 from gradientmail.learner.desk import Desk
-from gradientmail.learner.outbox import Outbox
+from gradientmail.learner.outbox import UPLOADS_AT_ONCE, Outbox
 from gradientmail.learner.posts import Draft
 from gradientmail.learner.state import pack, unpack
 from gradientmail.protocol.judging import Round, reason_to_reject
@@ -286,6 +286,36 @@ async def test_a_post_that_is_refused_ends_the_outbox() -> None:
     await at.pass_time()
     with pytest.raises(StoreAccessError, match="403"):
         await running
+
+
+class Gated(MemoryStore):
+    """Answers a put when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.open = asyncio.Event()
+
+    async def put(self, key: str, buffers: Sequence[bytes | memoryview]) -> None:
+        self.asked.append(key)
+        await self.open.wait()
+        await super().put(key, buffers)
+
+
+async def test_uploads_go_side_by_side_and_of_those_that_wait_the_newest_first() -> None:
+    store = Gated()
+    async with office(store) as at:
+        drafts = [at.draft(some_delta(seed)) for seed in range(UPLOADS_AT_ONCE + 3)]
+        for draft in drafts:
+            at.outbox.post(draft)
+        at.outbox.forget(drafts[-2].key)  # its round is committed: it is not begun any more
+        await at.pass_time()
+        keys_in_order = [draft.key for draft in drafts]
+        assert store.asked == keys_in_order[:UPLOADS_AT_ONCE]
+        store.open.set()
+        await at.pass_time()
+        assert store.asked[UPLOADS_AT_ONCE:] == [keys_in_order[-1], keys_in_order[-3]]
+        assert at.outbox.settled
 
 
 # -- what became of it ----------------------------------------------------------------------------

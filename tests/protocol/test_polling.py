@@ -20,8 +20,8 @@ FIRST = Polling(poll_s=POLL_S, grace_s=None, cycle=4)
 KNOWN = FIRST.answered(0.0, 6.0, 5.9)
 
 
-def wait_s(one: Polling, now: float, *posted: float, holding: bool = False) -> float:
-    return one.wait_s(now, chance=0.0, posted=posted, holding=holding)
+def wait_s(one: Polling, now: float, *posted: float, eager: bool = False) -> float:
+    return one.wait_s(now, chance=0.0, posted=posted, eager=eager)
 
 
 # -- a learner ------------------------------------------------------------------------------------
@@ -69,8 +69,8 @@ def test_who_has_nothing_on_its_way_is_quiet() -> None:
     assert wait_s(KNOWN, 0.0) == QUIET_POLLS * POLL_S
 
 
-def test_who_holds_looks_once_a_poll() -> None:
-    assert wait_s(KNOWN, 100.0, 100.0, holding=True) == POLL_S
+def test_who_is_eager_looks_once_a_poll() -> None:
+    assert wait_s(KNOWN, 100.0, 100.0, eager=True) == POLL_S
 
 
 @pytest.mark.parametrize(("grace_s", "longest_s"), [(5.0, 2.5), (1.0, 1.0), (60.0, 8.0)])
@@ -93,7 +93,7 @@ def test_chance_moves_a_look_by_less_than_it_says() -> None:
     for _ in range(1000):
         now, chance = rng.uniform(0.0, 36.0), rng.random()
         exact = wait_s(KNOWN, now, 0.0)
-        wait = KNOWN.wait_s(now, chance=chance, posted=[0.0], holding=False)
+        wait = KNOWN.wait_s(now, chance=chance, posted=[0.0], eager=False)
         assert exact <= wait <= exact * (1 + JITTER)
         assert wait >= LEAST_POLLS * POLL_S
 
@@ -106,7 +106,7 @@ def test_steady_commits_are_seen_soon_and_with_few_looks(spread_s: float) -> Non
         posted_at = now = 20.0 * index
         committed_at = posted_at + max(0.1, rng.gauss(4.0, spread_s))
         while now < committed_at:
-            gap_s = one.wait_s(now, chance=rng.random(), posted=[posted_at], holding=False)
+            gap_s = one.wait_s(now, chance=rng.random(), posted=[posted_at], eager=False)
             now, looks = now + gap_s, looks + 1
         late.append(now - committed_at)
         one = one.answered(posted_at, now, now - gap_s)
