@@ -51,11 +51,10 @@ class Stepping:
 
     def _old(self, state: State, start: int, like: Tensor) -> dict[str, Tensor]:
         """Return the optimizer's state; what the version before has not begins now."""
-        stop, begin = start + like.numel(), self.outer.init(like)
-        for name in self.outer.sections:
-            found = state.read(name, start, stop)
-            begin[name] = begin[name] if found is None else found
-        return begin
+        stop = start + like.numel()
+        found = {name: state.read(name, start, stop) for name in self.outer.sections}
+        held = {name: vector for name, vector in found.items() if vector is not None}
+        return held if len(held) == len(found) else {**self.outer.init(like), **held}
 
 
 def published(state: State, start: int, stop: int) -> Tensor:

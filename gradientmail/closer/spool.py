@@ -1,12 +1,15 @@
 """The spool: local files of the payloads a closer works on, each fetched and checked once."""
 
 import itertools
+import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from gradientmail.codecs.streaming import FileTarget
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.records.manifest import PayloadRef
 from gradientmail.store.base import Fetched, Store
@@ -84,6 +87,46 @@ class Spool:
     def _part(self, key: str) -> Path:
         """Return where to fetch to: no attempt that was given up can spoil the next one."""
         return self.path(f"{key}.{next(self._attempts)}.part")
+
+
+class HashedFile(FileTarget):
+    """A file that is hashed as it is written, from any thread; a context manager.
+
+    What comes in the order of its bytes is hashed while it is in cache; what came before its turn
+    is read back when that comes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._lock = threading.Lock()
+        self._hash = xxhash.xxh3_128()
+        self._hashed_bytes = 0
+        self._early: dict[int, int] = {}
+
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """See ``Target``."""
+        super().write_at(offset, data)
+        with self._lock:
+            if offset == self._hashed_bytes:
+                self._hash.update(data)
+                self._hashed_bytes += len(data)
+            else:
+                self._early[offset] = len(data)
+            while length := self._early.pop(self._hashed_bytes, 0):
+                self._read_back(length)
+
+    def digest(self) -> str:
+        """Return the digest of all that was written, without holes, as records write it."""
+        return f"xxh3_128:{self._hash.hexdigest()}"
+
+    def _read_back(self, length: int) -> None:
+        buffer = memoryview(bytearray(min(length, _HASH_STEP_BYTES)))
+        end = self._hashed_bytes + length
+        while self._hashed_bytes < end:
+            part = buffer[: end - self._hashed_bytes]
+            count = os.preadv(self._fd, [part], self._hashed_bytes)
+            self._hash.update(part[:count])
+            self._hashed_bytes += count
 
 
 def file_digest(path: Path, start: int = 0) -> str:

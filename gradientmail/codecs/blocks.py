@@ -79,11 +79,11 @@ def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -
     """
     x = x.to(torch.float32).reshape(-1)
     if precision in _COARSE:
-        _check_magnitude(x, LIMIT)
+        check_magnitude(x, LIMIT)
         return _COARSE[precision].encode(x)
     if precision.block is None:
         dtype = _FLOATS[precision]
-        _check_magnitude(x, min(LIMIT, torch.finfo(dtype).max))
+        check_magnitude(x, min(LIMIT, torch.finfo(dtype).max))
         return {"values": x.to(dtype, copy=True)}
     if noise is None and native.serves(precision, x.device):
         encoded = native.encode(x, precision)
@@ -92,7 +92,7 @@ def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -
     rows = x.view(-1, precision.block)
     grid = grid_of(precision, x.device)
     absmax = rows.abs().amax(1)
-    _check_magnitude(absmax, LIMIT)
+    check_magnitude(absmax, LIMIT)
     # Where the mean is to stay, nothing may saturate.
     codes = _scale_codes(absmax, grid) if noise is None else _rounded_up(absmax / grid.peak)
     codes = codes.view(-1, TILE // precision.block)
@@ -123,7 +123,7 @@ def decode_chunk(chunk: EncodedChunk, precision: Precision, out: Tensor | None =
         return _decode_coarse(chunk, precision, out)
     if precision.block is None:
         x = chunk["values"].to(torch.float32, copy=True)
-        _check_magnitude(x, LIMIT)
+        check_magnitude(x, LIMIT)
         return x if out is None else out.copy_(x)
     if native.serves(precision, chunk["codes"].device):
         x = torch.empty(chunk["bases"].numel() * TILE) if out is None else out
@@ -140,7 +140,7 @@ def decode_chunk(chunk: EncodedChunk, precision: Precision, out: Tensor | None =
 
 def _decode_coarse(chunk: EncodedChunk, precision: Precision, out: Tensor | None) -> Tensor:
     scales = chunk["scales"].to(torch.float32)
-    _check_magnitude(scales, LIMIT)
+    check_magnitude(scales, LIMIT)
     if bool((scales < 0).any()):
         raise PayloadError("a scale is negative")
     if out is None:
@@ -159,8 +159,15 @@ def block_slots(layout: FragmentLayout) -> Tensor:
     return torch.arange(len(layout.slots), dtype=torch.int32).repeat_interleave(counts)
 
 
-def _check_magnitude(x: Tensor, limit: float) -> None:
-    """On the integer bits NaN sorts above infinity and infinity above every number."""
+def check_magnitude(x: Tensor, limit: float = LIMIT) -> None:
+    """Refuse numbers that are not finite or too large.
+
+    On the integer bits NaN sorts above infinity and infinity above every number.
+
+    Raises:
+        NonFiniteError: NaN or infinity in float32 ``x``.
+        PayloadError: a magnitude above ``limit``.
+    """
     if not x.numel():
         return
     top = native.highest(x)

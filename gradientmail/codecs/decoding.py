@@ -181,6 +181,40 @@ def block_squares(x: Array, out: Array) -> None:
 
 
 @kernel
+def tile_products(a: Array, b: Array, out: Array) -> None:
+    """Fill the inner product of each tile; see ``reduce.tile_products``."""
+    room = np.empty((2, TILE // 2), np.float64)
+    for tile in range(out.size):
+        one, other = a[tile * TILE : tile * TILE + TILE], b[tile * TILE : tile * TILE + TILE]
+        half = TILE // 2
+        for i in range(half):
+            room[0, i] = f64(one[i]) * f64(other[i]) + f64(one[i + half]) * f64(other[i + half])
+        held = 0
+        while half > 1:
+            half //= 2
+            source, target = room[held], room[1 - held]
+            for i in range(half):
+                target[i] = source[i] + source[i + half]
+            held = 1 - held
+        out[tile] = room[held, 0]
+
+
+@kernel
+def momentum_step(
+    theta: Array, gradient: Array, momentum: Array, factors: Array, out: tuple[Array, Array]
+) -> None:
+    """Fill theta and momentum after a step; see ``outer.sgd.Nesterov``.
+
+    ``factors``: float32: what momentum keeps, the learning rate.
+    """
+    kept, rate = factors[0], factors[1]
+    following, moved = out
+    for i in range(theta.size):
+        moved[i] = momentum[i] * kept + gradient[i]
+        following[i] = theta[i] - (gradient[i] + moved[i] * kept) * rate
+
+
+@kernel
 def highest(bits: Array) -> Number:
     """Return the largest magnitude of float32, as the bits of one."""
     top = i32(0)

@@ -106,7 +106,7 @@ def decode(chunk: Mapping[str, Tensor], precision: Precision, out: Tensor) -> bo
 
 def highest(x: Tensor) -> float | None:
     """Return the largest magnitude in flat float32, NaN above infinity; None: no kernels."""
-    if _kernels.reason or x.device.type != "cpu" or not x.is_contiguous():
+    if not _takes(x):
         return None
     bits = np.int32(_kernels.decoding.highest(x.detach().numpy().view(np.int32)))
     return float(bits.view(np.float32))
@@ -114,11 +114,40 @@ def highest(x: Tensor) -> float | None:
 
 def block_squares(x: Tensor) -> Tensor | None:
     """See ``reduce.block_squares``; None: no kernels."""
-    if _kernels.reason or x.device.type != "cpu" or not x.is_contiguous():
+    if not _takes(x):
         return None
     out = torch.empty(x.numel() // ALIGN, dtype=torch.float64)
-    _kernels.decoding.block_squares(x.detach().view(-1).numpy(), out.numpy())
+    _kernels.decoding.block_squares(x.detach().numpy(), out.numpy())
     return out
+
+
+def tile_products(a: Tensor, b: Tensor) -> Tensor | None:
+    """See ``reduce.tile_products``: float64 [tiles]; None: no kernels."""
+    if not _takes(a, b):
+        return None
+    out = torch.empty(a.numel() // TILE, dtype=torch.float64)
+    _kernels.decoding.tile_products(*_arrays((a, b)), out.numpy())
+    return out
+
+
+def nesterov(
+    theta: Tensor, gradient: Tensor, momentum: Tensor, kept: float, rate: float
+) -> tuple[Tensor, Tensor] | None:
+    """See ``outer.sgd.Nesterov``: flat theta and momentum after a step; None: no kernels."""
+    if not _takes(theta, gradient, momentum):
+        return None
+    out = torch.empty_like(theta), torch.empty_like(theta)
+    factors = np.array([kept, rate], np.float32)
+    given = _arrays((theta, gradient, momentum))
+    _kernels.decoding.momentum_step(*given, factors, _arrays(out))
+    return out
+
+
+def _takes(*tensors: Tensor) -> bool:
+    return not _kernels.reason and all(
+        x.dtype is torch.float32 and x.device.type == "cpu" and x.is_contiguous() and x.ndim == 1
+        for x in tensors
+    )
 
 
 Sums = tuple[Tensor, Tensor, Tensor]
@@ -126,37 +155,35 @@ Sums = tuple[Tensor, Tensor, Tensor]
 
 
 def combine(
-    stored: Sequence[Array], precision: Precision, factors: Array, slots: Array
-) -> Sums | None:
-    """Decode and add N contributions; None: one of them is not valid.
+    stored: Sequence[Array], precision: Precision, factors: Array, slots: Array, sums: Sums
+) -> bool:
+    """Decode and add N contributions; False: one of them is not valid.
 
     Args:
         stored: Entries: bases int16 [N, tiles], scales uint8 [N, blocks], codes uint8 [N, bytes].
         precision: That they have.
         factors: float32 [1 or 2, N, tensors]: what each sum multiplies by.
         slots: int32, the tensor of each block.
+        sums: To fill.
     """
-    sums = _room(len(slots))
-    found = _kernels.decoding.combine_tiles(
-        _FORMS[precision], _pairs(precision), tuple(stored), factors, slots, _arrays(sums)
-    )
-    return None if found else sums
+    form, pairs = _FORMS[precision], _pairs(precision)
+    combine_tiles = _kernels.decoding.combine_tiles
+    return not combine_tiles(form, pairs, tuple(stored), factors, slots, _arrays(sums))
 
 
-def combine_rows(rows: Array, factors: Array, slots: Array) -> Sums:
+def combine_rows(rows: Array, factors: Array, slots: Array, sums: Sums) -> None:
     """Add N decoded contributions, float32 [N, elements]; else as ``combine``."""
-    sums = _room(len(slots))
     _kernels.decoding.combine_rows(rows, factors, slots, _arrays(sums))
-    return sums
 
 
-def _room(blocks: int) -> Sums:
+def room_for(blocks: int) -> Sums:
+    """Return room for sums, of which the squares are zero until they are filled."""
     squares = torch.zeros(2, blocks, dtype=torch.float64)
     return torch.empty(blocks * ALIGN), squares[0], squares[1]
 
 
 def _arrays(tensors: Sequence[Tensor]) -> tuple[Array, ...]:
-    return tuple(tensor.numpy() for tensor in tensors)
+    return tuple(tensor.detach().numpy() for tensor in tensors)
 
 
 def _bytes(items: Tensor) -> Array:
@@ -183,7 +210,7 @@ def _pairs(precision: Precision) -> Array:
 
 def _call_all(encoding: Module, decoding: Module) -> None:
     """Call each kernel once with the types that it will be called with."""
-    x, sums = np.zeros(TILE, np.float32), _arrays(_room(TILE // ALIGN))
+    x, sums = np.zeros(TILE, np.float32), _arrays(room_for(TILE // ALIGN))
     slots, factors = np.zeros(TILE // ALIGN, np.int32), np.zeros((2, 1, 1), np.float32)
     form, pairs = _FORMS[Precision.I8], _pairs(Precision.I8)
     entries = np.full(1, 64, np.int16), np.zeros(TILE // 64, np.uint8), np.zeros(TILE, np.uint8)
@@ -194,4 +221,6 @@ def _call_all(encoding: Module, decoding: Module) -> None:
     decoding.combine_tiles(form, pairs, stored, factors, slots, sums)
     decoding.combine_rows(x[None], factors, slots, sums)
     decoding.block_squares(x, sums[1])
+    decoding.tile_products(x, x, sums[1])
+    decoding.momentum_step(x, x, x, np.zeros(2, np.float32), (x, x))
     decoding.highest(x.view(np.int32))

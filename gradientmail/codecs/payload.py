@@ -82,6 +82,14 @@ class PayloadFormat:
             offset = placed[-1].end
         return tuple(placed)
 
+    def placed_of(self, section: str) -> tuple[PlacedEntry, ...]:
+        """Return the entries of one section."""
+        return self._by_section[section]
+
+    @cached_property
+    def _by_section(self) -> dict[str, tuple[PlacedEntry, ...]]:
+        return {s: tuple(p for p in self.placed if p.section == s) for s in self.sections}
+
     @property
     def data_bytes(self) -> int:
         """Bytes of all entries."""

@@ -2,19 +2,19 @@
 
 import os
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from gradientmail.codecs.blocks import EncodedChunk, decode_chunk, encode_chunk
+from gradientmail.codecs.blocks import EncodedChunk, check_magnitude, decode_chunk, encode_chunk
 from gradientmail.codecs.layout import TILE, chunks
 from gradientmail.codecs.noise import Noise
 from gradientmail.codecs.payload import PayloadFormat, PlacedEntry
-from gradientmail.codecs.precision import Entry, Precision
+from gradientmail.codecs.precision import Precision
 from gradientmail.errors import PayloadError
 
-_DTYPES = {
+DTYPES: Final = {
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
@@ -83,23 +83,30 @@ class PayloadWriter:
     def write(self, section: str, start: int, x: Tensor) -> Tensor:
         """Write ``x`` as elements ``[start, start + len(x))`` of a section, both whole tiles.
 
-        Returns what a reader will decode, bit for bit, as float32 on the device of ``x``.
+        Returns what a reader will decode, bit for bit, as float32 on the device of ``x``; of F32
+        that may be ``x`` itself.
 
         Raises:
             NonFiniteError, PayloadError: see ``encode_chunk``; nothing was written.
         """
         precision = self._format.sections[section]
+        if precision is Precision.F32 and _is_plain(x):
+            check_magnitude(x)
+            self._put(section, start, {"values": x})
+            return x
         noise = self._noise.at(start, x.numel(), x.device) if self._noise else None
         chunk = encode_chunk(x, precision, noise)
-        for placed in self._format.placed:
-            if placed.section == section:
-                offset = self._data_start + _byte_offset(placed, start)
-                self._target.write_at(offset, _bytes_of(chunk[placed.entry.name].cpu()))
+        self._put(section, start, chunk)
         return decode_chunk(chunk, precision)
+
+    def _put(self, section: str, start: int, chunk: EncodedChunk) -> None:
+        for placed in self._format.placed_of(section):
+            offset = self._data_start + _byte_offset(placed, start)
+            self._target.write_at(offset, _bytes_of(chunk[placed.entry.name].cpu()))
 
 
 class PayloadReader:
-    """Decodes chunks of a payload whose header it has checked. One thread at a time.
+    """Decodes chunks of a payload whose header it has checked; from any thread.
 
     Raises:
         PayloadError: the source is not of this format; see ``PayloadFormat.check_header``.
@@ -111,7 +118,6 @@ class PayloadReader:
         self.header = payload_format.check_header(bytes(head), source.size_bytes)
         self._format = payload_format
         self._source = source
-        self._space: dict[Entry, Tensor] = {}
 
     def read(self, section: str, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         """Return elements ``[start, stop)`` of a section, whole tiles, as flat float32.
@@ -121,21 +127,29 @@ class PayloadReader:
         Raises:
             NonFiniteError, PayloadError: see ``decode_chunk``; or the source was cut off since.
         """
-        chunk: EncodedChunk = {}
-        for placed in self._format.placed:
-            if placed.section == section:
-                items = self._items(placed.entry, (stop - start) // placed.entry.per)
-                offset = self.header.data_start + _byte_offset(placed, start)
-                self._source.read_at(offset, _bytes_of(items))
-                chunk[placed.entry.name] = items
-        return decode_chunk(chunk, self._format.sections[section], out)
+        precision = self._format.sections[section]
+        if precision is Precision.F32 and (out is None or _is_plain(out)):
+            x = torch.empty(stop - start) if out is None else out
+            self.read_entries(section, start, {"values": x})
+            check_magnitude(x)
+            return x
+        entries = precision.entries
+        chunk = {
+            entry.name: torch.empty((stop - start) // entry.per, dtype=DTYPES[entry.dtype])
+            for entry in entries
+        }
+        self.read_entries(section, start, chunk)
+        return decode_chunk(chunk, precision, out)
 
-    def _items(self, entry: Entry, count: int) -> Tensor:
-        """Return room for ``count`` items, the same at each call: fresh memory is slow."""
-        space = self._space.get(entry)
-        if space is None or len(space) < count:
-            space = self._space[entry] = torch.empty(count, dtype=_DTYPES[entry.dtype])
-        return space[:count]
+    def read_entries(self, section: str, start: int, into: EncodedChunk) -> None:
+        """Fill the stored items from element ``start`` on, by entry name.
+
+        Raises:
+            PayloadError: the source was cut off since.
+        """
+        for placed in self._format.placed_of(section):
+            offset = self.header.data_start + _byte_offset(placed, start)
+            self._source.read_at(offset, _bytes_of(into[placed.entry.name]))
 
 
 class BufferTarget:
@@ -259,13 +273,18 @@ def decoded(
     return flat
 
 
+def _is_plain(x: Tensor) -> bool:
+    """Whether the memory of ``x`` is what F32 stores."""
+    return x.dtype is torch.float32 and x.device.type == "cpu" and x.is_contiguous()
+
+
 def _byte_offset(placed: PlacedEntry, start: int) -> int:
     return placed.offset + start // placed.entry.per * placed.entry.item_bytes
 
 
 def _bytes_of(items: Tensor) -> memoryview:
     """View a flat tensor on the CPU as bytes; by way of uint8, which numpy knows."""
-    return items.view(torch.uint8).numpy().data
+    return items.detach().view(torch.uint8).numpy().data
 
 
 def _cut_off(end: int) -> PayloadError:

@@ -3,15 +3,17 @@
 import errno
 import os
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
+import torch
 
 from gradientmail.algorithm import algorithm_of
-from gradientmail.closer.aggregation import Files, aggregate, roles
+from gradientmail.closer.aggregation import Files, aggregate, roles, side_by_side
 from gradientmail.closer.intake import Accepted
 from gradientmail.config import RunSettings
-from gradientmail.errors import StoreFullError
+from gradientmail.errors import PayloadError, StoreFullError
 from tests.closer.bench import make_bench
 
 
@@ -47,3 +49,27 @@ async def test_no_room_in_the_spool_is_said_and_may_be_tried_again(
         aggregate(bench.run.algorithm, layout, accepted, present, target)
     monkeypatch.undo()
     aggregate(bench.run.algorithm, layout, accepted, present, target)
+
+
+def test_ranges_are_gone_through_side_by_side_and_come_in_their_order() -> None:
+    met = Barrier(2, timeout=10)
+
+    def meet(bounds: tuple[int, int]) -> int:
+        met.wait()
+        return bounds[0]
+
+    with side_by_side(2) as each:
+        assert list(each(meet, [(n, n + 1) for n in range(10)])) == list(range(10))
+
+
+def test_an_error_in_one_range_ends_all_and_torch_keeps_its_threads() -> None:
+    before = torch.get_num_threads()
+
+    def fail(bounds: tuple[int, int]) -> int:
+        if bounds[0] == 3:
+            raise PayloadError("no")
+        return bounds[0]
+
+    with pytest.raises(PayloadError, match="no"), side_by_side(2) as each:
+        list(each(fail, [(n, n + 1) for n in range(100)]))
+    assert torch.get_num_threads() == before

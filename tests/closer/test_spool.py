@@ -1,11 +1,13 @@
 """Local files: whole or not there, and only what is needed."""
 
 import asyncio
+import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from gradientmail.closer.spool import Spool
+from gradientmail.closer.spool import HashedFile, Spool
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.records.canonical import digest_of
 from gradientmail.records.manifest import PayloadRef
@@ -87,3 +89,24 @@ async def test_only_what_is_named_is_kept_and_only_under_the_prefixes(tmp_path: 
         spool.path(key).write_bytes(BODY)
     spool.keep_only(["mail/0/a"], under=["mail/0/"])
     assert names(spool) == {"mail_0_a", "mail_1_a"}
+
+
+def test_a_file_is_hashed_as_it_is_written_in_whatever_order(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 40
+    parts = [(start, data[start : start + 1000]) for start in range(0, len(data), 1000)]
+    for order in (parts, parts[::-1], parts[1::2] + parts[::2]):
+        with HashedFile(tmp_path / "file") as file:
+            file.allocate(len(data))
+            for start, part in order:
+                file.write_at(start, memoryview(part))
+            assert file.digest() == digest_of(data)
+        assert (tmp_path / "file").read_bytes() == data
+
+
+def test_a_file_is_hashed_from_any_thread(tmp_path: Path) -> None:
+    data = random.Random(0).randbytes(1 << 20)
+    starts = range(0, len(data), 4096)
+    with HashedFile(tmp_path / "file") as file, ThreadPoolExecutor(4) as pool:
+        file.allocate(len(data))
+        list(pool.map(lambda at: file.write_at(at, memoryview(data)[at : at + 4096]), starts))
+        assert file.digest() == digest_of(data)

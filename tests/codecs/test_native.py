@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from gradientmail.algorithms.reduce import BLOCK, block_squares, per_block
+from gradientmail.algorithms.outer import Nesterov
+from gradientmail.algorithms.reduce import BLOCK, block_squares, per_block, tile_products
 from gradientmail.codecs import native
 from gradientmail.codecs.blocks import LIMIT, decode_chunk, encode_chunk
 from gradientmail.codecs.layout import CHUNK, TILE, layout
@@ -170,8 +171,9 @@ def test_sums_have_the_bits_of_decoding_scaling_and_adding_in_order(
     factors = torch.randn(kinds, count, 3, generator=generator)
     slots = per_block(FRAGMENT, [0.0, 1.0, 2.0], 0, FRAGMENT.numel).view(-1).to(torch.int32)
     encoded = [encode_chunk(x, precision) for x in chunks]
+    found = native.room_for(FRAGMENT.numel // BLOCK)
     if precision is Precision.F32:
-        found = native.combine_rows(torch.stack(chunks).numpy(), factors.numpy(), slots.numpy())
+        native.combine_rows(torch.stack(chunks).numpy(), factors.numpy(), slots.numpy(), found)
     else:
         stored = [
             torch.stack([one[name] for one in encoded]) for name in ("bases", "scales", "codes")
@@ -179,9 +181,7 @@ def test_sums_have_the_bits_of_decoding_scaling_and_adding_in_order(
         arrays = [
             s.numpy() if s.dtype is torch.int16 else s.view(torch.uint8).numpy() for s in stored
         ]
-        combined = native.combine(arrays, precision, factors.numpy(), slots.numpy())
-        assert combined is not None
-        found = combined
+        assert native.combine(arrays, precision, factors.numpy(), slots.numpy(), found)
     by_torch(monkeypatch)
     sums = torch.zeros(2, FRAGMENT.numel)
     for index, one in enumerate(encoded):
@@ -206,6 +206,22 @@ def test_squares_have_the_same_bits(tile: np.ndarray) -> None:
         assert bits(found) == bits(block_squares(torch.from_numpy(tile)))
 
 
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), kept=st.floats(0.0, 0.999), rate=st.floats(1e-3, 2.0))
+def test_steps_and_products_have_the_same_bits(seed: int, kept: float, rate: float) -> None:
+    theta, gradient, momentum = torch.randn(3, 2 * TILE, generator=torch.manual_seed(seed)).exp()
+    outer = Nesterov(lr=rate, momentum=kept)
+
+    def outcome() -> list[object]:
+        following, state = outer.update(theta, gradient, {"momentum": momentum})
+        return [bits(following), bits(state["momentum"]), tile_products(theta, gradient)]
+
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        by_torch(patch)
+        assert found == outcome()
+
+
 def test_one_damaged_contribution_is_found() -> None:
     chunk = encode_chunk(torch.ones(TILE), Precision.I8)
     stored = [
@@ -215,7 +231,7 @@ def test_one_damaged_contribution_is_found() -> None:
     ]
     stored[0][1] = 63
     factors, slots = np.ones((1, 2, 1), np.float32), np.zeros(TILE // BLOCK, np.int32)
-    assert native.combine(stored, Precision.I8, factors, slots) is None
+    assert not native.combine(stored, Precision.I8, factors, slots, native.room_for(TILE // BLOCK))
 
 
 # -- when they are not there ----------------------------------------------------------------------

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from gradientmail.algorithms.choices import Choice
 from gradientmail.algorithms.outer.base import FIRST, Rate, Share, State, Turn, zeros
+from gradientmail.codecs import native
 
 
 class Sgd(Choice, frozen=True):
@@ -87,6 +88,10 @@ class Nesterov(HeavyBall, frozen=True):
         self, theta: Tensor, gradient: Tensor, state: State, turn: Turn = FIRST
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See ``OuterOptimizer.update``."""
+        rate = self.lr * turn.scale
+        found = native.nesterov(theta, gradient, state["momentum"], self.momentum, rate)
+        if found is not None:
+            return found[0], {"momentum": found[1]}
         momentum = state["momentum"] * self.momentum + gradient
         step = gradient + momentum * self.momentum
-        return theta - step * (self.lr * turn.scale), {"momentum": momentum}
+        return theta - step * rate, {"momentum": momentum}

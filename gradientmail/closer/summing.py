@@ -1,0 +1,128 @@
+"""Contributions in files, summed range by range: read, decoded and added in one go."""
+
+import functools
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradientmail.algorithm import DELTA
+from gradientmail.algorithms.combining import Combination, Decoded
+from gradientmail.algorithms.merge import Coefficients
+from gradientmail.algorithms.reduce import BLOCK
+from gradientmail.codecs import native
+from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
+from gradientmail.codecs.precision import Precision
+from gradientmail.codecs.streaming import DTYPES, PayloadReader
+
+_ROOM_BYTES: Final = 5 << 19
+"""Stored bytes of all contributions that a thread holds at once: they stay in cache."""
+
+
+@dataclass(frozen=True)
+class Posted:
+    """One contribution in a file."""
+
+    reader: PayloadReader
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """See ``Readable.read``."""
+        return self.reader.read(DELTA, start, stop)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """``Combine`` by compiled kernels: the bits of ``combining.Decoded``. From any thread.
+
+    Memory: ``_ROOM_BYTES`` of each thread, and the sums.
+    """
+
+    layout: FragmentLayout
+    precision: Precision
+    sources: Sequence[Posted]
+    _own: threading.local = field(default_factory=threading.local)
+    _zeros: Any = field(default_factory=lambda: np.zeros(CHUNK // BLOCK, np.int32))
+
+    @functools.cached_property
+    def _offsets(self) -> list[int]:
+        return [slot.offset for slot in self.layout.slots]
+
+    def __call__(
+        self, start: int, stop: int, coefficients: Coefficients, units: Coefficients | None
+    ) -> Combination:
+        """See ``Combine``."""
+        sums = native.room_for((stop - start) // BLOCK)
+        for low, high in chunks(start, stop, self._length()):
+            part = (
+                sums[0][low - start : high - start],
+                sums[1][(low - start) // BLOCK : (high - start) // BLOCK],
+                sums[2][(low - start) // BLOCK : (high - start) // BLOCK],
+            )
+            if not self._sum(low, high, [coefficients, *([units] if units else [])], part):
+                # A contribution is not what it was when it was judged: this says which, and how.
+                return Decoded(self.layout, self.sources)(start, stop, coefficients, units)
+        return Combination(*sums)
+
+    def _sum(self, low: int, high: int, kinds: Sequence[Coefficients], sums: native.Sums) -> bool:
+        first, numbers = self._numbered(low, high)
+        stop = first + 1 + int(numbers[-1])
+        factors = np.array([[own[first:stop] for own in kind] for kind in kinds], np.float32)
+        factors = factors.reshape(len(kinds), len(self.sources), stop - first)
+        if native.serves(self.precision, torch.device("cpu")):
+            stored = self._stored(low, high)
+            return native.combine(stored, self.precision, factors, numbers, sums)
+        native.combine_rows(self._rows(low, high), factors, numbers, sums)
+        return True
+
+    def _numbered(self, low: int, high: int) -> tuple[int, Any]:
+        """Return the first tensor in a range, and of each block how many come before its own."""
+        first, last = (bisect_right(self._offsets, place) - 1 for place in (low, high - 1))
+        blocks = (high - low) // BLOCK
+        if first == last:
+            return first, self._zeros[:blocks]
+        offsets = np.array(self._offsets[first + 1 : last + 1])
+        places = np.arange(low, high, BLOCK)
+        return first, np.searchsorted(offsets, places, side="right").astype(np.int32)
+
+    def _stored(self, low: int, high: int) -> list[Any]:
+        """Read the entries of a range of all contributions."""
+        count, entries = len(self.sources), self.precision.entries
+        arrays = {
+            entry.name: self._room(
+                entry.name, count, (high - low) // entry.per, DTYPES[entry.dtype]
+            )
+            for entry in entries
+        }
+        for index, source in enumerate(self.sources):
+            own = {name: items[index] for name, items in arrays.items()}
+            source.reader.read_entries(DELTA, low, own)
+        return [
+            items.numpy() if items.dtype is torch.int16 else items.view(torch.uint8).numpy()
+            for items in arrays.values()
+        ]
+
+    def _rows(self, low: int, high: int) -> Any:  # noqa: ANN401 - a numpy array
+        rows = self._room("rows", len(self.sources), high - low, torch.float32)
+        for row, source in zip(rows, self.sources, strict=True):
+            source.reader.read(DELTA, low, high, out=row)
+        return rows.numpy()
+
+    def _room(self, name: str, count: int, items: int, dtype: torch.dtype) -> Tensor:
+        """Return room of this thread, the same at each call: fresh memory is slow."""
+        kept: Tensor | None = getattr(self._own, name, None)
+        if kept is None or len(kept) < count * items:
+            kept = torch.empty(count * items, dtype=dtype)
+            setattr(self._own, name, kept)
+        return kept[: count * items].view(count, items)
+
+    def _length(self) -> int:
+        """Return how many elements of all contributions to read at once."""
+        served = native.serves(self.precision, torch.device("cpu"))
+        each = self.precision.bytes_per_parameter if served else 4.0
+        fitting = int(_ROOM_BYTES / (each * max(1, len(self.sources))))
+        return min(CHUNK, max(TILE, fitting // TILE * TILE))
