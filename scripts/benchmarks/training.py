@@ -58,8 +58,8 @@ class Task:
     learners: int = 4
     batch: int = 4
     common_steps: int = 2000
-    steps: int = 1500
-    rate: float = 8e-3
+    steps: int = 1200
+    rate: float = 16e-3
     warm_steps: int = 50
     held_out_windows: int = 1024
 
