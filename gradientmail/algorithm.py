@@ -135,6 +135,11 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         )
     if settings.alignment == "blend" and not settings.mixing:
         raise SettingsError("alignment = 'blend' keeps nothing at mixing = 0: use 'overwrite'")
+    if settings.alignment == "eager" and (not settings.mixing or not settings.error_feedback):
+        raise SettingsError(
+            "alignment = 'eager' needs error_feedback = true, and mixing above 0: about "
+            "outer_lr (1 + momentum) / learners"
+        )
     if settings.rounding == "stochastic" and settings.uplink not in ("I8", "I4"):
         raise SettingsError(
             f"rounding = 'stochastic' with uplink = {settings.uplink!r}: set uplink to 'I8' or "

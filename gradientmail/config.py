@@ -71,8 +71,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         outer_schedule_settings: Its settings, such as warmup_versions.
         outer_clip_norm: A merged pseudo-gradient with a larger norm is scaled down to it; none
             scales nothing.
-        alignment: What a commit does to local parameters: overwrite, blend, carry or adaptive.
-        mixing: Share of the local value that blend keeps.
+        alignment: What a commit does to local parameters: overwrite, blend, carry, adaptive or
+            eager.
+        mixing: Share of the local value that blend keeps; of eager, what one of a learner's own
+            steps moves a version by.
         uplink: Codec of pseudo-gradients.
         downlink: Codec of updates from version to version; none publishes parameters only.
         published: Codec of the published parameters; the master stays in float32.
@@ -127,7 +129,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     outer_schedule: str = "constant"
     outer_schedule_settings: Table = {}
     outer_clip_norm: Annotated[float, msgspec.Meta(gt=0.0, le=1e12)] | None = None
-    alignment: Literal["overwrite", "blend", "carry", "adaptive"] = "overwrite"
+    alignment: Literal["overwrite", "blend", "carry", "adaptive", "eager"] = "overwrite"
     mixing: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
     uplink: DeltaFormat = "F32"
     downlink: DeltaFormat | None = None

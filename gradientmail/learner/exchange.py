@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+from torch import Tensor
+
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
@@ -80,6 +82,10 @@ class Exchange:
     def give_back(self, fragment: int, key: str) -> None:
         """Add an unused contribution to the residual."""
         self.outbox.give_back(fragment, key)
+
+    def owe(self, fragment: int, vector: Tensor) -> None:
+        """Send a vector with the next contribution."""
+        self.outbox.owe(fragment, vector)
 
     def owe(self, fragment: int, vector: Tensor) -> None:
         """Send a vector with the next contribution."""

@@ -123,6 +123,9 @@ class Gossip:
     def give_back(self, fragment: int, key: str) -> None:
         """Give nothing back: local parameters hold every step."""
 
+    def owe(self, fragment: int, vector: Tensor) -> None:
+        """Owe nothing: local parameters hold every step."""
+
     def forget(self, key: str) -> None:
         """Forget nothing: nothing is kept of what was posted."""
 

@@ -53,6 +53,10 @@ class Wire(Protocol):
         """Add an unused contribution to the residual."""
         ...
 
+    def owe(self, fragment: int, vector: Tensor) -> None:
+        """Send a vector with the next contribution."""
+        ...
+
     def forget(self, key: str) -> None:
         """A commit has spoken of a contribution."""
         ...
@@ -83,6 +87,7 @@ class LocalFragment:
         anchored_tokens: Tokens trained when the anchor was taken, less what alignments kept.
         snapshot: Local parameters when the contribution against this version was made.
         snapshot_at: (steps, tokens) trained by then.
+        owed: What of the steps since the anchor is in the residual alone; see ``Eager``.
         restored: This self has not aligned it yet: an earlier one began on this version.
         posted: Contributions whose fate is not known yet; the last may be against this version.
     """
@@ -94,8 +99,14 @@ class LocalFragment:
     anchored_tokens: int = 0
     snapshot: Tensor | None = None
     snapshot_at: tuple[int, int] = (0, 0)
+    owed: Tensor | None = None
     restored: bool = False
     posted: list[OnItsWay] = field(default_factory=list)
+
+    @property
+    def start(self) -> Tensor:
+        """Where the steps since the anchor begin: there, but for what is owed already."""
+        return self.anchor if self.owed is None else self.anchor + self.owed
 
 
 class Training:
@@ -292,7 +303,12 @@ class Training:
         committed = arrival.params
         anchor = fragment.tensors.rounded(committed)
         local = fragment.tensors.gather()
-        aligned = rule.align(fragment.anchor[:end], committed[:end], local[:end], snapshot[:end])
+        anchor_of = fragment.start
+        aligned = rule.align(anchor_of[:end], committed[:end], local[:end], snapshot[:end])
+        if rule.owes:
+            owed = torch.zeros_like(local)
+            owed[:end] = aligned - committed[:end] - (local - snapshot)[:end]
+            self._owe(fragment, owed)
         kept = (self.step - since[0], self.tokens - since[1]) if rule.keeps else (0, 0)
         # Buffers with kept steps stay: taken over, these steps' statistics would reach nobody;
         # carried on, the drift of a variance could make it negative.
@@ -303,6 +319,12 @@ class Training:
         fragment.anchored_tokens = self.tokens - kept[1] - dropped[1]
         anchored_at = self.step - kept[0] - dropped[0]
         self.publishing = self.publishing.aligned(p, arrival.version.number, anchored_at)
+
+    def _owe(self, fragment: LocalFragment, owed: Tensor) -> None:
+        """Owe ``owed`` in all: the residual takes what it does not hold of that yet."""
+        held = None if fragment.snapshot is not None else fragment.owed
+        self._wire.owe(fragment.version.fragment, owed if held is None else owed - held)
+        fragment.owed = owed
 
     def _keep_pace(self, history: Sequence[RoundRecord]) -> None:
         """Learn how fast the others are."""
@@ -341,7 +363,7 @@ class Training:
         if fragment.snapshot is not None:
             return fragment.snapshot, fragment.snapshot_at
         anchored_at = self.publishing.anchored_at[fragment.version.fragment]
-        return fragment.anchor, (anchored_at, fragment.anchored_tokens)
+        return fragment.start, (anchored_at, fragment.anchored_tokens)
 
     def _round_of(self, p: int, base: int) -> int:
         """Return the round that a contribution to fragment ``p`` against ``base`` is for."""

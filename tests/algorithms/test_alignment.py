@@ -14,6 +14,7 @@ from gradientmail.algorithms.alignment import (
     Alignment,
     Blend,
     Carry,
+    Eager,
     Overwrite,
 )
 
@@ -128,6 +129,12 @@ def test_an_empty_fragment_aligns(rule: Alignment) -> None:
     assert rule.align(nothing, nothing, nothing, nothing).numel() == 0
 
 
+def test_eager_puts_the_newest_steps_in_the_place_of_the_last_ones() -> None:
+    anchor, committed, snapshot, local = vector(1, 1), vector(4, 4), vector(2, 1), vector(2, 3)
+    aligned = Eager(0.5).align(anchor, committed, local, snapshot)
+    assert aligned.tolist() == [4 + 0.5 * (0 - 1), 4 + 0.5 * (2 - 0)]
+
+
 def test_the_names_of_settings_make_the_rules() -> None:
     made = {name: make(0.25) for name, make in ALIGNMENTS.items()}
     assert made == {
@@ -135,4 +142,5 @@ def test_the_names_of_settings_make_the_rules() -> None:
         "blend": Blend(0.25),
         "carry": Carry(),
         "adaptive": Adaptive(),
+        "eager": Eager(0.25),
     }

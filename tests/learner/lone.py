@@ -106,6 +106,7 @@ class FakeWire:
     asked: frozenset[int] | None = None
     posted: list[Draft] = field(default_factory=list)
     given_back: list[tuple[int, str]] = field(default_factory=list)
+    owed: list[tuple[int, Tensor]] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     started_over: list[int] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)
@@ -121,6 +122,9 @@ class FakeWire:
 
     def give_back(self, fragment: int, key: str) -> None:
         self.given_back.append((fragment, key))
+
+    def owe(self, fragment: int, vector: Tensor) -> None:
+        self.owed.append((fragment, vector))
 
     def forget(self, key: str) -> None:
         self.forgotten.append(key)
