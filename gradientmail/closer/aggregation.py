@@ -67,17 +67,6 @@ def aggregate(
     accepted: Sequence[Accepted],
     present: Files,
     target: Mapping[str, Path],
-) -> Outcome:
-    """Do what ``write_version`` does, and return what it found."""
-    return write_version(algorithm, layout, accepted, present, target).outcome
-
-
-def write_version(
-    algorithm: Algorithm,
-    layout: FragmentLayout,
-    accepted: Sequence[Accepted],
-    present: Files,
-    target: Mapping[str, Path],
 ) -> Written:
     """Write the payloads of the next version to ``target`` (by role), reading by chunks.
 

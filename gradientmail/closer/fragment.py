@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Outcome
 from gradientmail.clock import fresh_nonce
-from gradientmail.closer.aggregation import OUTER, Files, aggregate, roles
+from gradientmail.closer.aggregation import OUTER, Files, Written, aggregate, roles
 from gradientmail.closer.collecting import Collected, Collecting, carried_over
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
@@ -202,16 +202,15 @@ class FragmentCloser:
             outer_steps=present.outer_steps,
         )
         paths = {role: desk.spool.path(key) for role, key in target.items()}
-        outcome = await desk.offload(
+        written: Written = await desk.offload(
             aggregate, self._algorithm, self._layout, accepted, files, paths
         )
-        uploads = [self._upload(key) for key in target.values()]
-        return outcome, dict(zip(target, await asyncio.gather(*uploads), strict=True))
+        uploads = [self._upload(key, written.digests[role]) for role, key in target.items()]
+        return written.outcome, dict(zip(target, await asyncio.gather(*uploads), strict=True))
 
-    async def _upload(self, key: str) -> PayloadRef:
+    async def _upload(self, key: str, digest: str) -> PayloadRef:
         with self._desk.spool.path(key).open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        digest: str = await self._desk.offload(_digest, data)
         await self._desk.run.mailbox.store.put(key, [memoryview(data)])
         return PayloadRef(key=key, size_bytes=len(data), digest=digest)
 
@@ -366,10 +365,6 @@ def _typical_step_s(accepted: Sequence[Accepted]) -> float | None:
     """Return the lower median: it is a claim, and no single learner's may decide a timeout."""
     claims = [one.record.step_s for one in accepted]
     return statistics.median_low(claims) if claims else None
-
-
-def _digest(data: mmap.mmap) -> str:
-    return digest_of(memoryview(data))
 
 
 def _committed(version: Version | None, fragment: int, number: int) -> Version:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from gradientmail.algorithms.aggregator import Outcome
-from gradientmail.closer.aggregation import Files, aggregate, roles
+from gradientmail.closer.aggregation import Files, Written, aggregate, roles
 from gradientmail.closer.intake import Accepted, Intake
-from gradientmail.closer.spool import Offload, Spool, file_digest
+from gradientmail.closer.spool import Offload, Spool
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.logs import get_logger
 from gradientmail.operations.chain import Chain
@@ -304,10 +303,10 @@ class FragmentVerifier:
         target = {role: self._spool.path(f"derived/{role}") for role in self._roles}
         key = keys.commit(self._fragment, record.version)
         try:
-            outcome: Outcome = await self._offload(
+            written: Written = await self._offload(
                 aggregate, self._algorithm, layout, accepted, files, target
             )
-            wrong = await self._offload(_differences, record, outcome, target)
+            wrong = _differences(record, written)
         except PayloadError as exc:
             wrong = [f"its inputs give nothing that can be published: {exc}"]
         for reason in wrong:
@@ -325,14 +324,15 @@ def _claims(of: Accepted | Participant) -> tuple[object, ...]:
     return said.incarnation, said.nonce, said.base, said.steps, said.tokens, of.digest
 
 
-def _differences(record: RoundRecord, outcome: Outcome, target: Mapping[str, Path]) -> list[str]:
+def _differences(record: RoundRecord, written: Written) -> list[str]:
     """Return in what a record differs from what was derived, a line each."""
     said = {"params": record.params, "outer": record.outer, "update": record.update}
     wrong = [
         f"its {role} is not what its inputs give"
-        for role, path in target.items()
-        if (ref := said[role]) is None or file_digest(path) != ref.digest
+        for role, digest in written.digests.items()
+        if (ref := said[role]) is None or digest != ref.digest
     ]
+    outcome = written.outcome
     each = [
         (used.weight, used.norm, used.clip, used.divergence, used.cosine, used.suppressed)
         for used in record.participants
