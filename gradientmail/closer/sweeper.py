@@ -31,7 +31,8 @@ class Sweeper:
             return
         mailbox, fragment = self._desk.run.mailbox, self._fragment
         if not self._known:
-            boundary = await mailbox.newest_boundary(fragment)
+            # No sweeper announces more than that; to believe another one would delete the head.
+            boundary = min(await mailbox.newest_boundary(fragment), head - self._sweeping.keep)
             self._sweeping = self._sweeping.from_boundary(boundary)
             self._known = True
         before = self._sweeping.boundary

@@ -3,24 +3,19 @@
 import argparse
 import asyncio
 import logging
-import multiprocessing
 import sys
-from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import TypeVar
 
 import torch
 
 from gradientmail.simulation.checking import judged_seed, shrunk, verdict_on
 from gradientmail.simulation.families import FAMILIES
 from gradientmail.simulation.kills import BASES, Trial, every_death, triple_deaths
+from gradientmail.simulation.pool import mapped, quiet
 from gradientmail.simulation.report import Report
 from gradientmail.simulation.sightings import EXPECTED
 from gradientmail.simulation.world import run_world
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def main() -> int:
@@ -56,7 +51,7 @@ def _say(line: str) -> None:
 
 def _many(seeds: range, family: str, jobs: int, *, shrink: bool) -> int:
     report = Report()
-    for verdict in _mapped(partial(judged_seed, family=family), seeds, jobs):
+    for verdict in mapped(partial(judged_seed, family=family), seeds, jobs):
         report.add(verdict)
         if verdict.wrong:
             again = f"scripts/simulate --family {family} --seed {verdict.seed}"
@@ -75,26 +70,12 @@ def _many(seeds: range, family: str, jobs: int, *, shrink: bool) -> int:
 
 def _deaths(trials: list[Trial], jobs: int) -> int:
     report = Report()
-    for trial, verdict in zip(trials, _mapped(Trial.judged, trials, jobs), strict=True):
+    for trial, verdict in zip(trials, mapped(Trial.judged, trials, jobs), strict=True):
         report.add(verdict)
         if verdict.wrong:
             _say(f"{trial}: {verdict.wrong[0]}")
     _say(report.summary("kills"))
     return int(report.wrong > 0)
-
-
-def _mapped(judge: Callable[[T], R], cases: Iterable[T], jobs: int) -> Iterator[R]:
-    _quiet()
-    if jobs == 1:
-        yield from map(judge, cases)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=_quiet) as pool:
-        yield from pool.imap(judge, cases, chunksize=4)
-
-
-def _quiet() -> None:
-    torch.set_num_threads(1)
-    logging.disable(logging.CRITICAL)
 
 
 # -- one seed -------------------------------------------------------------------------------
@@ -103,7 +84,7 @@ def _quiet() -> None:
 def _one(seed: int, family: str, *, shrink: bool) -> int:
     scenario = FAMILIES[family](seed)
     if shrink:
-        _quiet()
+        quiet()
         scenario = shrunk(scenario)
         logging.disable(logging.NOTSET)
     _say(f"{scenario}")

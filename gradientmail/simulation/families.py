@@ -34,6 +34,22 @@ def forged_heads(seed: int) -> Scenario:
     )
 
 
+def defaced(seed: int) -> Scenario:
+    """Nothing fails, but heads, beats and presences are overwritten with rubbish all the time."""
+    world, rng = scenario_of(seed, liveness=True), rng_of("defaced", seed)
+    count = int(world.duration_s / world.settings.poll_s)
+    incidents = [
+        Incident(at_s=rng.uniform(0.0, world.duration_s), kind=rng.choice(["deface", "forge"]))
+        for _ in range(count)
+    ]
+    return replace(
+        world,
+        weather=Weather(),
+        incidents=tuple(sorted(incidents, key=lambda one: one.at_s)),
+        lease="kept",
+    )
+
+
 def rivals(seed: int) -> Scenario:
     """Three closers without a lease close every round at the same time."""
     world = any_world(seed)
@@ -128,6 +144,7 @@ def unseen_objects(seed: int) -> Scenario:
 
 FAMILIES: Final[dict[str, Callable[[int], Scenario]]] = {
     "any": any_world,
+    "defaced": defaced,
     "forged-heads": forged_heads,
     "left-behind": left_behind,
     "restarts": restarts,

@@ -98,6 +98,7 @@ ALGORITHMS: Final[Sequence[Mapping[str, Any]]] = (
     {"weights": "tokens-by-staleness", "local_steps": "dynamic"},
     {"merge": "norm-clipped-mean", "weights": "tokens-power", "outer_clip_norm": 0.1},
     {"merge": "trimmed-mean", "merge_settings": {"trim": 0}},
+    {"alignment": "eager", "mixing": 0.3, "error_feedback": True},
     {"guard": "suppress", "guard_settings": {"least_cosine": 0.5}},
     {"guard": "damp", "guard_settings": {"most_divergence": 0.01}},
     {"modules": {"weights.0": {"exchange": "nobody"}}},

@@ -318,7 +318,8 @@ def _floats(forger: Forger) -> Iterator[Specimen]:
 def _scaled(forger: Forger) -> Iterator[Specimen]:
     """Yield wild scales. The smallest that can be written is above 0, the rest is the base's."""
     bases = next(one for one in forger.format.placed if one.entry.name == "bases")
-    wild = {"0": 0, "-1": -1, "63": 63, "the least": -(2**15), "the most": 2**15 - 1, "1563": 1563}
+    wild = {"0": 0, "-1": -1, "63": 63, "1563": 1563, "the least": -(2**15), "the most": 2**15 - 1}
+    wild |= {"1e30": 0x714, "infinity": 0x7F8, "NaN": 0x7FC}
     for what, value in wild.items():
         data = bytearray(forger.data)
         data[bases.offset : bases.end] = value.to_bytes(2, "little", signed=True) * bases.items

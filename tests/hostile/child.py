@@ -9,11 +9,13 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from gradientmail.clock import SystemClock
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.fleet import Fleet
 from gradientmail.closer.fragment import FragmentCloser
+from gradientmail.closer.intake import Intake
 from gradientmail.closer.spool import Spool
 from gradientmail.logs import get_logger
 from gradientmail.records import keys
@@ -62,10 +64,23 @@ async def main(directory: Path, scratch: Path) -> None:
     await warm_run.put(letter.key, [letter.body()])
     await close(await open_run(warm_run), Spool(scratch / "spool", warm_run), frozenset())
 
-    before, began = peak_bytes(), time.monotonic()
+    slowest, intake_judge = [0.0], Intake.judge
+
+    async def judge(self: Intake, *words: Any) -> Any:
+        start = time.thread_time()
+        verdict = await intake_judge(self, *words)
+        slowest[0] = max(slowest[0], time.thread_time() - start)
+        return verdict
+
+    Intake.judge = judge  # type: ignore[method-assign]
+    before, began = peak_bytes(), time.process_time()
     await Fleet(run.mailbox, SystemClock(), run=run.name, presence_s=60.0).look()
     outcome = await close(run, spool, named)
-    cost = {"peak_bytes": peak_bytes() - before, "seconds": time.monotonic() - began}
+    cost = {
+        "peak_bytes": peak_bytes() - before,
+        "cpu_s": time.process_time() - began,
+        "slowest_s": slowest[0],
+    }
     print(json.dumps({**cost, "objects": len(mail), "outcome": outcome}))
 
 

@@ -1,4 +1,7 @@
-"""Hostile mail costs a closer a bounded amount of memory and time, whatever its size."""
+"""Hostile mail costs a closer a bounded amount of memory, whatever its size.
+
+What it costs of time is printed with ``pytest -s`` and stands in ``docs/promises.md``.
+"""
 
 import json
 import re
@@ -9,13 +12,10 @@ from pathlib import Path
 from gradientmail.closer.fragment import MAX_REJECTIONS
 
 MEMORY_CAP_BYTES = 64_000_000
-TIME_CAP_S = 1.0
 HUGE_HINT = b"[" + b",".join([b"{}"] * 5_000_000) + b"]"
 
 
-def test_the_whole_corpus_costs_less_than_64_megabytes_and_a_second_an_object(
-    tmp_path: Path,
-) -> None:
+def test_the_whole_corpus_costs_less_than_64_megabytes(tmp_path: Path) -> None:
     out = tmp_path / "corpus"
     python("scripts/hostile.py", out, "--codec", "I8")
     learners = out / "I8" / "learners"
@@ -25,7 +25,7 @@ def test_the_whole_corpus_costs_less_than_64_megabytes_and_a_second_an_object(
     said = json.loads(python("-m", "tests.hostile.child", out / "I8", tmp_path / "scratch"))
     assert said["objects"] >= 64
     assert said["peak_bytes"] < MEMORY_CAP_BYTES
-    assert said["seconds"] / said["objects"] < TIME_CAP_S
+    print({name: said[name] for name in ("objects", "peak_bytes", "cpu_s", "slowest_s")})
     expected = {one["key"]: one for one in json.loads((out / "I8.json").read_text())}
     for key, reason in said["outcome"].items():
         assert (reason is None) == (expected[key]["outcome"] == "accepted")

@@ -20,6 +20,7 @@ from gradientmail.store.base import check_key
 from gradientmail.store.memory import MemoryStore
 from gradientmail.testing.hostile import broken_records
 from tests.closer.bench import Bench, make_bench
+from tests.closer.test_sweeper import Rounds
 from tests.operations.test_verifying import trained
 from tests.records.golden import COMMIT, GOLDEN, MANIFEST, NONCE, PRESENCE
 
@@ -147,6 +148,20 @@ def lease_of(bench: Bench) -> Lease:
         name="c",
         lease_s=10.0,
     )
+
+
+@pytest.mark.parametrize("body", [b"", b"\x80\x04N.", b"{" * 100_000])
+async def test_a_boundary_nobody_announced_takes_no_version_that_is_kept(
+    tmp_path: Path, body: bytes
+) -> None:
+    """Its key alone says how far a sweep went: one from beyond the head would delete the head."""
+    rounds = Rounds(await make_bench(tmp_path, keep_versions=2))
+    for number in (3, 10**9, 10**10 - 1):
+        await rounds.bench.store.put(keys.boundary(0, number), [body])
+    for _ in range(4):
+        await rounds.close()
+        await rounds.sweep()
+    assert await rounds.versions_left() == {3, 4}
 
 
 async def test_whatever_lies_under_stop_stops_the_run() -> None:

@@ -3,7 +3,9 @@ import pytest
 from gradientmail.simulation.checking import judged_seed
 
 
-@pytest.mark.parametrize("family", ["forged-heads", "left-behind", "rivals", "restarts"])
+@pytest.mark.parametrize(
+    "family", ["defaced", "forged-heads", "left-behind", "rivals", "restarts"]
+)
 def test_a_family_keeps_every_promise(family, quiet):
     for seed in range(4):
         assert not judged_seed(seed, family).wrong, f"--family {family} --seed {seed}"
