@@ -330,8 +330,7 @@ class Training:
         """Learn how fast the others are."""
         self.pace = self.pace.heard(history)
         if self._run.algorithm.settings.local_steps == "dynamic":
-            fastest_s = self.pace.fastest_step_s
-            self.publishing = self.publishing.paced(self._step_s, fastest_s)
+            self.publishing = self.publishing.paced(self._step_s, self.pace.fastest_step_s)
 
     def _heed_another_self(self, fragment: LocalFragment, newest: RoundRecord) -> None:
         """Count nothing twice that was posted under our name after the state we come from.
