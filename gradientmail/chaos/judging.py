@@ -64,42 +64,53 @@ async def judged(  # noqa: PLR0913 - each is one thing that decides the run
     """
     began = clock.now()
     async with staged(place, home, seed=seed, rounds=rounds, clock=clock) as stage:
-        wrong: list[str] = []
         try:
             await _play(stage, scenario)
+            seconds, outcome = clock.now() - began, await _outcome(stage, home)
         except ChaosError as error:
-            wrong.append(str(error))
-        seconds = clock.now() - began
-        derived, loss, estimates = 0, None, Estimates()
-        if not wrong:
-            with tempfile.TemporaryDirectory(dir=home) as scratch:
-                try:
-                    verified = await verify_run(
-                        stage.store, Path(scratch), offload=asyncio.to_thread
-                    )
-                    wrong += complaints(verified, rounds)
-                    derived = sum(one.derived for one in verified.fragments)
-                    loss = await _loss(stage, Path(scratch) / "model.safetensors")
-                    if not math.isfinite(loss):
-                        loss = None
-                        wrong.append("the held-out loss of the final model is no number")
-                    estimates = await _estimates(stage)
-                except GradientMailError as error:
-                    wrong.append(f"cannot be verified: {error}")
+            seconds, outcome = clock.now() - began, _Outcome((str(error),))
         return Verdict(
             scenario=name,
             seed=seed,
             url=stage.url,
             rounds=stage.closed,
-            derived=derived,
-            loss=loss,
+            derived=outcome.derived,
+            loss=outcome.loss,
             recoveries=stage.recoveries,
             did=tuple(stage.did),
-            wrong=tuple(wrong),
+            wrong=outcome.wrong,
             seconds=seconds,
             start_s=stage.start_s,
-            estimates=estimates,
+            estimates=outcome.estimates,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    wrong: tuple[str, ...]
+    derived: int = 0
+    loss: float | None = None
+    estimates: Estimates = field(default_factory=Estimates)
+
+
+async def _outcome(stage: Stage, home: Path) -> _Outcome:
+    """Verify a run that came to its end, and measure its model."""
+    with tempfile.TemporaryDirectory(dir=home) as scratch:
+        try:
+            verified = await verify_run(stage.store, Path(scratch), offload=asyncio.to_thread)
+            loss = await _loss(stage, Path(scratch) / "model.safetensors")
+            newest = await (await open_run(stage.store)).newest_of_all()
+        except GradientMailError as error:
+            return _Outcome((f"cannot be verified: {error}",))
+    wrong = complaints(verified, stage.rounds)
+    if not math.isfinite(loss):
+        wrong.append("the held-out loss of the final model is no number")
+    return _Outcome(
+        tuple(wrong),
+        sum(one.derived for one in verified.fragments),
+        loss if math.isfinite(loss) else None,
+        newest[0].estimates,
+    )
 
 
 async def _play(stage: Stage, scenario: Scenario) -> None:
@@ -136,8 +147,3 @@ async def _loss(stage: Stage, path: Path) -> float:
     program.model.load_state_dict(load_file(path))
     assert program.evaluate is not None  # noqa: S101 - the digits program has it
     return program.evaluate(program.model)
-
-
-async def _estimates(stage: Stage) -> Estimates:
-    newest = await (await open_run(stage.store)).newest_of_all()
-    return newest[0].estimates
