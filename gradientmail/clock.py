@@ -65,6 +65,11 @@ def _wrong_by(text: str) -> tuple[float, float]:
     return float(match[1]), rate
 
 
+def thread_cpu_s() -> float:
+    """Return the CPU seconds that the calling thread has used: for measuring, never for waiting."""
+    return time.thread_time()
+
+
 def system_random() -> random.Random:
     """Return a generator seeded from the system's entropy.
 

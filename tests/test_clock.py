@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gradientmail.clock import SystemClock, fresh_nonce, system_random
+from gradientmail.clock import SystemClock, fresh_nonce, system_random, thread_cpu_s
 
 
 def test_a_nonce_is_32_hexadecimal_digits_and_follows_its_generator() -> None:
@@ -55,3 +55,11 @@ def test_how_to_make_a_clock_wrong_is_told(text: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GRADIENTMAIL_CLOCK", text)
     with pytest.raises(ValueError, match="write seconds, as in 3600"):
         SystemClock()
+
+
+def test_cpu_seconds_are_those_of_the_thread_that_asks() -> None:
+    began = thread_cpu_s()
+    time.sleep(0.05)
+    assert thread_cpu_s() - began < 0.05
+    while thread_cpu_s() - began < 0.01:
+        pass

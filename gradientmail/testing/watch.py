@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from gradientmail.clock import thread_cpu_s
 
 
 @dataclass
@@ -39,10 +40,10 @@ def watched_loops(limit_s: float = 0.05) -> Iterator[Watch]:
     run = handles._run  # noqa: SLF001
 
     def measured(handle: asyncio.Handle) -> None:
-        began = time.thread_time()
+        began = thread_cpu_s()
         name = _name_of(handle)
         run(handle)
-        took_s = time.thread_time() - began
+        took_s = thread_cpu_s() - began
         if took_s > limit_s:
             watch.blocked.append((took_s, name))
 
