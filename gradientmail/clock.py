@@ -66,7 +66,7 @@ def _wrong_by(text: str) -> tuple[float, float]:
 
 
 def thread_cpu_s() -> float:
-    """Return the CPU seconds that the calling thread has used: for measuring, never for waiting."""
+    """Return the CPU seconds of the calling thread: for measuring, never for waiting."""
     return time.thread_time()
 
 
