@@ -35,10 +35,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every participant of a run agrees on; ``docs/settings.md`` is made from this.
 
     Attributes:
-        algorithm: Preset the other settings default from: diloco, streaming-diloco,
-            decoupled-diloco (where none is named) or local-sgd.
+        algorithm: Preset the other settings default from; decoupled-diloco where none is named.
         exchange: Through whom learners exchange: a closer, neighbours (gossip), or nobody.
-        topology: Who mixes with whom by gossip: ring, full, star, exponential, random-pairs or graph.
+        topology: Who mixes with whom by gossip: ring, full, star, exponential, random-pairs or
+            graph.
         topology_settings: Its settings: the pairs of a graph.
         gossip: What neighbours do: average, or noloco (an outer step).
         gossip_settings: Its settings: lr, momentum and pull.

@@ -83,7 +83,7 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "grace_s": 3.0,
     },
     # Asynchronous Local-SGD (arXiv 2401.09135): each arrival is a version, delayed Nesterov, and
-    # fewer steps for who is slower. Ours: carry, so that nobody's steps are against old parameters.
+    # fewer steps for who is slower. Ours: carry, so that no steps are against old parameters.
     "async-local-sgd": {
         "sync_every": 50,
         "local_steps": "dynamic",

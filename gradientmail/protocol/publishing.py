@@ -92,9 +92,10 @@ class Publishing:
         calling: AbstractSet[int] = frozenset(),
         asked: AbstractSet[int] | None = None,
     ) -> Decision:
-        """Return what to do after inner step ``step``.
+        """Return what to do now.
 
         Args:
+            step: Inner steps taken so far.
             calling: Rounds the closer calls.
             asked: Rounds that ask for this learner; None: all do. It sits out the others, and
                 holds until they are committed: what it trained meanwhile would be lost.
