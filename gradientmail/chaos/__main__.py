@@ -2,8 +2,10 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -21,8 +23,10 @@ WIDTH = 110
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as asked; the exit status is 1 when something was wrong."""
+    """Run as asked, or until Ctrl-C; the exit status is 1 when something was wrong."""
     args = _parser().parse_args(arguments)
+    if args.twins < 1:
+        _parser().error("--twins: at least 1, or there is no T")
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     console = Console(highlight=False, width=WIDTH)
@@ -35,8 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Path(args.home or home), args.store, args.rounds, args.twins, clock, notes.print
         )
         seeds = _seeds(args.seed, args.repeats, args.seconds, clock)
-        with campaign:
-            results = asyncio.run(campaign.play(args.scenario or [*SCENARIOS], seeds))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" ignores it
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        with campaign, contextlib.suppress(KeyboardInterrupt):  # what was played so far is told
+            asyncio.run(campaign.play(args.scenario or [*SCENARIOS], seeds))
+        results = campaign.results
     if args.json:
         sys.stdout.write(json.dumps(as_json(results, args.rounds), indent=1) + "\n")
     else:
