@@ -3,12 +3,14 @@
 An object is a file. It is written under a dot-name beside its final one, so that no reader ever
 sees half of it, and then linked (``create``) or renamed (``put``) into place. ``link`` refuses an
 existing name atomically, on NFS too; ``rename`` would replace it, and looking first would race.
-A process killed half-way leaves a dot-file, which listings skip.
+A process killed half-way leaves a dot-file, which listings skip. Its writer's lock on it is gone
+then, which is how a later ``delete`` in the same directory knows it, and removes it too.
 """
 
 import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from io import BufferedReader
@@ -99,25 +101,30 @@ class LocalStore(Store):
     def _staged(self, path: Path, buffers: Sequence[bytes | memoryview]) -> Iterator[Path]:
         """Write a durable temporary file beside ``path``; when all is done it is gone."""
         staged, descriptor = self._open_beside(path)
-        try:
-            with os.fdopen(descriptor, "wb", buffering=0) as file:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            try:
                 for view in byte_views(buffers):
                     written = 0
                     while written < len(view):
                         written += file.write(view[written:])
                 os.fsync(descriptor)
-            yield staged
-        finally:
-            staged.unlink(missing_ok=True)
+                yield staged
+            finally:
+                staged.unlink(missing_ok=True)
         _sync(path.parent)
 
     def _open_beside(self, path: Path) -> tuple[Path, int]:
-        """Open a new dot-file; again when a concurrent ``delete`` took the empty directory."""
+        """Open and lock a new dot-file; again when a concurrent ``delete`` was in the way."""
         for _ in range(8):
             staged = path.with_name(f".{fresh_nonce(self._rng)}.tmp")
             with contextlib.suppress(FileNotFoundError):
                 _make_durable(path.parent)
-                return staged, os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+                descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+                with contextlib.suppress(OSError):  # a disk without locks keeps its dot-files
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_nlink:
+                    return staged, descriptor
+                os.close(descriptor)
         raise StoreUnavailableError(f"the directory of {path} vanishes whenever it is made")
 
     def _delete(self, paths: Sequence[Path]) -> None:
@@ -125,6 +132,7 @@ class LocalStore(Store):
             with disk_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 path.unlink()
         for directory in {path.parent for path in paths}:
+            _remove_orphans(directory)
             _remove_empty(directory, self._root)
 
 
@@ -203,6 +211,14 @@ def _make_durable(directory: Path) -> None:
     with contextlib.suppress(FileExistsError):
         directory.mkdir()
     _sync(directory.parent)
+
+
+def _remove_orphans(directory: Path) -> None:
+    """Remove the dot-files in ``directory`` whose writers are gone, and with them their locks."""
+    for path in directory.glob(".*.tmp"):
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def _remove_empty(directory: Path, root: Path) -> None:

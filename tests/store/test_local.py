@@ -125,6 +125,19 @@ def test_a_kill_leaves_only_a_dot_file_that_no_one_sees(
         assert await store.read("d/key") is None
         assert await store.create("d/key", b"y") is Created.CREATED
         assert [entry.key for entry in await store.list("")] == ["d/key"]
+        await store.delete(["d/key"])
+        assert not (tmp_path / "d").exists()  # the dot-file is gone, too
+
+    asyncio.run(scenario())
+
+
+def test_a_delete_leaves_the_dot_file_of_a_living_writer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = LocalStore(tmp_path)
+        await store.create("d/old", b"x")
+        with store._staged(tmp_path / "d" / "new", [b"y"]) as staged:
+            await store.delete(["d/old"])
+            assert staged.exists()
 
     asyncio.run(scenario())
 
