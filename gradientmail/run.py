@@ -2,13 +2,16 @@
 
 import asyncio
 import math
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from gradientmail.algorithm import Algorithm, algorithm_of
+from gradientmail.codecs import native
 from gradientmail.codecs.layout import FragmentLayout, layout
 from gradientmail.errors import RecordError
+from gradientmail.logs import FieldLogger
 from gradientmail.mailbox import Mailbox
 from gradientmail.protocol.modules import REST, prefix_of, settings_of
 from gradientmail.records import keys
@@ -217,3 +220,15 @@ def fragment_layout(
 def numel_of(spec: TensorSpec) -> int:
     """Return how many elements the tensor has."""
     return math.prod(spec.shape)
+
+
+def start_warming(run: Run, log: FieldLogger) -> None:
+    """Load compiled kernels in a thread of their own, if the run's fragments are worth it."""
+    largest = max((one.numel for one in run.layouts), default=0)
+    warming = threading.Thread(
+        target=native.warm_up_for,
+        args=(largest, log.debug),
+        name="gradientmail-kernels",
+        daemon=True,
+    )
+    warming.start()

@@ -13,7 +13,7 @@ from gradientmail.cli.stores import with_store
 from gradientmail.cli.tables import compact_table, duration, output
 from gradientmail.clock import SystemClock, system_random
 from gradientmail.config import NodeSettings
-from gradientmail.doctor import Finding, Verdict, lint_run, probe_store, worst
+from gradientmail.doctor import Finding, Verdict, kernels_finding, lint_run, probe_store, worst
 from gradientmail.errors import RunNotFoundError, StoreError
 from gradientmail.store.base import Store
 
@@ -77,7 +77,8 @@ def _of_store(url: str, node: NodeSettings) -> Diagnosis:
         findings = asyncio.run(
             probe_store(url, clock=SystemClock(), rng=system_random(), client=node.store_client)
         )
-    return Diagnosis(run=None, verdict=worst(findings), findings=tuple(findings))
+    found = (*findings, kernels_finding())
+    return Diagnosis(run=None, verdict=worst(found), findings=found)
 
 
 def _summary(diagnosis: Diagnosis) -> str:

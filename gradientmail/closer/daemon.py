@@ -9,7 +9,6 @@ Everything it knows is in the store: it may be killed at any instant, and the ne
 
 import asyncio
 import random
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -18,14 +17,16 @@ from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.fleet import Fleet
 from gradientmail.closer.lease import Lease, SteppedDown
-from gradientmail.closer.spool import Offload, Spool
+from gradientmail.closer.scratch import scratch_directory
+from gradientmail.closer.spool import Spool
 from gradientmail.closer.term import TermOfOffice
 from gradientmail.config import NodeSettings
 from gradientmail.errors import SettingsError
 from gradientmail.logs import get_logger
 from gradientmail.names import default_name, require_name
-from gradientmail.run import Run, open_run
+from gradientmail.run import Run, open_run, start_warming
 from gradientmail.store.base import Store
+from gradientmail.store.local import Offload
 from gradientmail.store.url import open_store
 from gradientmail.tasks import persistently, race
 
@@ -98,16 +99,16 @@ class Closer:
     async def _serve(self, store: Store, *, until_done: bool) -> None:
         run = await open_run(store)
         _require_closed(run)
-        with tempfile.TemporaryDirectory(
-            prefix="gradientmail-", dir=self._node.spool_dir, ignore_cleanup_errors=True
-        ) as spool:
+        start_warming(run, get_logger("gradientmail.closer", run=run.name, closer=self._name))
+        spool_dir = Path(self._node.spool_dir) if self._node.spool_dir else None
+        with scratch_directory(spool_dir) as spool:
             service = Service(
                 run,
                 name=self._name,
                 clock=self._clock,
                 rng=self._rng,
                 offload=asyncio.to_thread,
-                spool=Spool(Path(spool), store),
+                spool=Spool(spool, store),
             )
             await service.run(until_done=until_done)
 

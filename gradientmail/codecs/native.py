@@ -5,7 +5,7 @@ them before ``warm_up`` is done, which a process calls beside its work. Without 
 device, or where a kernel finds something wrong, torch does the work and says what is wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -41,6 +41,10 @@ _LIMITS: Final = np.array([(127 + 100) << 23, 64], np.int32)
 """Bits of ``blocks.LIMIT``, and the least scale code."""
 
 
+WORTHWHILE: Final = 1 << 20
+"""Numbers in a fragment from which on kernels save more than it takes to load them."""
+
+
 class _Kernels:
     """The compiled modules, once they are, and why they are not."""
 
@@ -57,6 +61,8 @@ def warm_up() -> bool:
 
     Takes seconds with a warm disk cache, half a minute without. Run it beside the work.
     """
+    if not _kernels.reason:
+        return True
     try:
         # Not at the top: importing numba takes a second and 80 MB, and it may be missing.
         from gradientmail.codecs import decoding, encoding  # noqa: PLC0415
@@ -72,6 +78,12 @@ def warm_up() -> bool:
 def why_not() -> str:
     """Return why kernels are not in use; empty when they are."""
     return _kernels.reason
+
+
+def warm_up_for(numel: int, log: Callable[..., None]) -> None:
+    """Warm up if fragments are so large that it pays; ``log`` is told why not, if it fails."""
+    if numel >= WORTHWHILE and not warm_up():
+        log("torch codes without compiled kernels: %s", why_not())
 
 
 def serves(precision: Precision, device: torch.device) -> bool:

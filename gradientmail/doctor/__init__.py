@@ -2,8 +2,17 @@
 
 from gradientmail.doctor.findings import Finding, Verdict
 from gradientmail.doctor.fitness import require_fit
+from gradientmail.doctor.kernels import kernels_finding
 from gradientmail.doctor.linting import lint_run
 from gradientmail.doctor.probing import probe_store
 from gradientmail.doctor.rules import worst
 
-__all__ = ["Finding", "Verdict", "lint_run", "probe_store", "require_fit", "worst"]
+__all__ = [
+    "Finding",
+    "Verdict",
+    "kernels_finding",
+    "lint_run",
+    "probe_store",
+    "require_fit",
+    "worst",
+]

@@ -31,7 +31,7 @@ from gradientmail.logs import get_logger
 from gradientmail.names import learner_name, require_name
 from gradientmail.protocol.modules import stays_local
 from gradientmail.protocol.publishing import Hold
-from gradientmail.run import Run, Version, open_run
+from gradientmail.run import Run, Version, open_run, start_warming
 from gradientmail.store.metered import Meter
 from gradientmail.store.url import open_store
 from gradientmail.tasks import race
@@ -235,6 +235,7 @@ class Learner:
                 log=get_logger("gradientmail.learner", run=run.name, learner=self.name),
                 tags=tuple(require_name(tag.strip()) for tag in self._node.tags.split(",") if tag),
             )
+            start_warming(run, desk.log)
             by_gossip = run.manifest.settings.exchange == "gossip"
             exchange = (Gossip if by_gossip else Exchange)(desk, news=background.notify)
             await exchange.join(await self._load(run))

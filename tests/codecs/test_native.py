@@ -237,6 +237,16 @@ def test_one_damaged_contribution_is_found() -> None:
 # -- when they are not there ----------------------------------------------------------------------
 
 
+def test_small_fragments_are_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native._kernels, "reason", "not compiled yet")
+    told: list[object] = []
+    native.warm_up_for(native.WORTHWHILE - 1, lambda *words: told.append(words))
+    assert native.why_not() == "not compiled yet"
+    native.warm_up_for(native.WORTHWHILE, lambda *words: told.append(words))
+    assert not native.why_not()
+    assert not told
+
+
 def test_nothing_is_compiled_before_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native._kernels, "reason", "not compiled yet")
     monkeypatch.setattr(native._kernels, "encoding", None)
@@ -257,6 +267,10 @@ def test_without_numba_torch_does_the_work_and_the_reason_is_kept(
         monkeypatch.delitem(sys.modules, f"gradientmail.codecs.{module}", raising=False)
         monkeypatch.delattr(f"gradientmail.codecs.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr(native._kernels, "reason", "not compiled yet")
     assert not native.warm_up()
     assert "numba" in native.why_not()
+    told: list[object] = []
+    native.warm_up_for(native.WORTHWHILE, lambda *words: told.append(words))
+    assert told == [("torch codes without compiled kernels: %s", native.why_not())]
     assert encode_chunk(torch.ones(TILE), Precision.I8)["codes"].max() == 114
