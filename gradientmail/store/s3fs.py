@@ -129,7 +129,9 @@ class S3fsStore(Store):
                 )
                 if not page.get("IsTruncated"):
                     return wanted(entries, prefix, after)
-                ask["ContinuationToken"] = page["NextContinuationToken"]
+                if not (token := page.get("NextContinuationToken")):
+                    raise _RefusedError(None, "", "the listing is cut and does not say where")
+                ask["ContinuationToken"] = token
 
     async def delete(self, keys: Iterable[str]) -> None:
         """See ``Store.delete``."""
