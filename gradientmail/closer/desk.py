@@ -4,9 +4,10 @@ import random
 from dataclasses import dataclass
 
 from gradientmail.clock import Clock
-from gradientmail.closer.spool import Offload, Spool
+from gradientmail.closer.spool import Spool
 from gradientmail.logs import FieldLogger
 from gradientmail.run import Run
+from gradientmail.store.local import Offload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from gradientmail.algorithm import DELTA
 from gradientmail.algorithms.aggregator import Counters
 from gradientmail.algorithms.reduce import SquareSums
-from gradientmail.closer.spool import Offload, Spool, file_digest
+from gradientmail.closer.spool import Spool, file_digest
 from gradientmail.codecs.layout import FragmentLayout, chunks
 from gradientmail.codecs.payload import Header, PayloadFormat
 from gradientmail.codecs.streaming import FileSource, PayloadReader
@@ -17,6 +17,7 @@ from gradientmail.records import canonical
 from gradientmail.records.contribution import ContributionRecord
 from gradientmail.records.keys import MailKey
 from gradientmail.store.base import Entry, Store
+from gradientmail.store.local import Offload
 
 JUDGED_AT_ONCE = 8
 """Objects whose header, or a chunk of whose data, is in memory at the same time."""

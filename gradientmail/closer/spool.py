@@ -3,9 +3,8 @@
 import itertools
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -13,10 +12,6 @@ from gradientmail.codecs.streaming import FileTarget
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.records.manifest import PayloadRef
 from gradientmail.store.base import Fetched, Store
-
-Offload = Callable[..., Awaitable[Any]]
-"""Runs a long function off the event loop: ``asyncio.to_thread``, or inline in a simulation."""
-
 
 _HASH_STEP_BYTES = 1 << 20
 

@@ -1,19 +1,15 @@
 """The desk: what every part of one learner's process shares."""
 
 import random
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from gradientmail.clock import Clock
 from gradientmail.logs import FieldLogger
 from gradientmail.run import Run
+from gradientmail.store.local import Offload
 from gradientmail.store.metered import Meter
-
-Offload = Callable[..., Awaitable[Any]]
-"""Runs a long function off the event loop: ``asyncio.to_thread``, or inline in a simulation."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import msgspec
 
 from gradientmail.closer.aggregation import Files, Written, aggregate, roles
 from gradientmail.closer.intake import Accepted, Intake
-from gradientmail.closer.spool import Offload, Spool
+from gradientmail.closer.spool import Spool
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.logs import get_logger
 from gradientmail.operations.chain import Chain
@@ -25,6 +25,7 @@ from gradientmail.records.commit import Participant, RoundRecord
 from gradientmail.records.manifest import PayloadRef
 from gradientmail.run import Run, Version, open_run
 from gradientmail.store.base import Store
+from gradientmail.store.local import Offload
 
 AHEAD = 16
 """Records that are read side by side."""

@@ -6,9 +6,9 @@ around a coroutine that takes the steps.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import torch
 
@@ -29,20 +29,22 @@ from gradientmail.simulation.scenario import Member
 from gradientmail.simulation.tiny import tiny_trainee
 from gradientmail.simulation.trainee import Trainee
 from gradientmail.store.base import Store
+from gradientmail.store.local import Offload
 from gradientmail.store.metered import Meter, MeteredStore
 from gradientmail.tasks import race
 
-SAVE_EVERY_S = 20.0
+P = ParamSpec("P")
+T = TypeVar("T")
 
-Offload = Callable[..., Awaitable[Any]]
+SAVE_EVERY_S = 20.0
 
 
 def inline(process: Process, longest_s: float) -> Offload:
     """Return an offload that takes up to ``longest_s`` and then computes at once."""
 
-    async def offload(function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+    async def offload(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         await process.clock.sleep(process.rng.uniform(0.0, longest_s))
-        return function(*args)
+        return function(*args, **kwargs)
 
     return offload
 
