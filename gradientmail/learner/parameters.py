@@ -240,31 +240,70 @@ def _refuse_overlap(tensors: dict[str, Tensor]) -> None:
 # -- one fragment ---------------------------------------------------------------------------
 
 
+class Vectors:
+    """Memory for flat float32 vectors, used again and again.
+
+    A fresh vector costs several times what is written into it: the system hands out its pages one
+    by one (measured: ``docs/log.md``).
+
+    Args:
+        numel: Of the longest.
+    """
+
+    def __init__(self, numel: int, device: torch.device) -> None:
+        self._numel, self._device = numel, device
+        self._free: list[Tensor] = []
+        self._taken: dict[int, Tensor] = {}
+
+    def take(self, numel: int) -> Tensor:
+        """Return a vector of ``numel`` elements, which may hold anything."""
+        whole = self._free.pop() if self._free else torch.empty(self._numel, device=self._device)
+        self._taken[whole.data_ptr()] = whole
+        return whole[:numel]
+
+    def give(self, *vectors: Tensor | None) -> None:
+        """Take back what nobody reads any more; what ``take`` did not return is left alone."""
+        for vector in vectors:
+            whole = None if vector is None else self._taken.pop(vector.data_ptr(), None)
+            if whole is not None:
+                self._free.append(whole)
+
+
 class FragmentTensors:
     """The live tensors of one fragment, read and written as one flat float32 vector.
 
     The vector is ``layout.numel`` long: each tensor in row-major order at its slot, whatever its
     strides, and zeros between. Call the methods where the optimizer is not writing.
+
+    Args:
+        vectors: Where the memory of what is gathered comes from; fresh where none is given.
     """
 
-    def __init__(self, model: nn.Module, layout: FragmentLayout) -> None:
+    def __init__(
+        self, model: nn.Module, layout: FragmentLayout, vectors: Vectors | None = None
+    ) -> None:
         tensors = live_tensors(model)
+        self._vectors = vectors
         self._numel = layout.numel
         self._parts = [
             (slice(slot.offset, slot.offset + slot.numel), tensors[slot.name])
             for slot in layout.slots
         ]
+        ends = [0, *(part.stop for part, _ in self._parts)]
+        starts = [*(part.start for part, _ in self._parts), layout.numel]
+        self._gaps = [slice(a, b) for a, b in zip(ends, starts, strict=True) if a < b]
 
     @torch.no_grad()
-    def gather(self, out: Tensor | None = None) -> Tensor:
-        """Return the values as float32, shape (numel,), on the device of the tensors.
-
-        ``out``: a vector an earlier call returned, to be filled again.
-        """
-        if out is None:
-            out = torch.zeros(self._numel, device=self._parts[0][1].device)
+    def gather(self) -> Tensor:
+        """Return the values as float32, shape (numel,), on the device of the tensors."""
+        if self._vectors is None:
+            out = torch.empty(self._numel, device=self._parts[0][1].device)
+        else:
+            out = self._vectors.take(self._numel)
         for part, tensor in self._parts:
             out[part].view(tensor.shape).copy_(tensor)
+        for gap in self._gaps:
+            out[gap] = 0.0
         return out
 
     @torch.no_grad()

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from gradientmail.clock import fresh_nonce
+from gradientmail.learner.aligning import Meeting, align
 from gradientmail.learner.desk import Desk
-from gradientmail.learner.parameters import FragmentTensors
+from gradientmail.learner.parameters import FragmentTensors, Vectors
 from gradientmail.learner.posts import Arrival, Draft, Progress
 from gradientmail.protocol.pace import Pace
 from gradientmail.protocol.publishing import Decision, Hold, Publish, Publishing, Train
@@ -120,7 +120,8 @@ class Training:
         self, desk: Desk, model: nn.Module, wire: Wire, *, discarded: Callable[[], None]
     ) -> None:
         self._desk, self._run, self._wire, self._discarded = desk, desk.run, wire, discarded
-        self.tensors = [FragmentTensors(model, layout) for layout in desk.run.layouts]
+        self._vectors = Vectors(max(one.numel for one in desk.run.layouts), desk.device)
+        self.tensors = [FragmentTensors(model, one, self._vectors) for one in desk.run.layouts]
         self.fragments: list[LocalFragment] = []
         self.publishing = Publishing(
             schedule=desk.run.algorithm.schedule,
@@ -233,6 +234,7 @@ class Training:
         local = fragment.tensors.gather()
         delta = fragment.anchor - local
         if not math.isfinite(float(delta.sum())):
+            self._vectors.give(local)
             self._discard("parameters are NaN or infinite")
             return False
         base = fragment.version.number
@@ -263,6 +265,7 @@ class Training:
         for p, fragment in enumerate(self.fragments):
             for one in [one for one in fragment.posted if one.key == key]:
                 fragment.posted.remove(one)
+                self._vectors.give(fragment.snapshot)
                 fragment.snapshot = None
                 self._posted -= 1
                 self.publishing = self.publishing.withdrawn(self._round_of(p, one.base))
@@ -281,6 +284,7 @@ class Training:
         for fragment in self.fragments:
             fragment.tensors.scatter(fragment.committed)
             if fragment.snapshot is not None:
+                self._vectors.give(fragment.snapshot)
                 fragment.snapshot = fragment.anchor
             fragment.snapshot_at = (self.step, self.tokens)
             fragment.anchored_tokens = self.tokens
@@ -299,26 +303,22 @@ class Training:
             self.publishing = self.publishing.sat_out(self.step)
         snapshot, since = self._snapshot(fragment)
         dropped = self._resolve(fragment, arrival.history)
-        rule, end = self._run.algorithms[p].alignment, self._run.layouts[p].parameters_end
-        committed = arrival.params
+        rule, committed = self._run.algorithms[p].alignment, arrival.params
         anchor = fragment.tensors.rounded(committed)
-        local = fragment.tensors.gather()
-        anchor_of = fragment.start
-        aligned = rule.align(anchor_of[:end], committed[:end], local[:end], snapshot[:end])
-        if rule.owes:
-            owed = torch.zeros_like(local)
-            owed[:end] = aligned - committed[:end] - (local - snapshot)[:end]
-            self._owe(fragment, owed)
         kept = (self.step - since[0], self.tokens - since[1]) if rule.keeps else (0, 0)
-        # Buffers with kept steps stay: taken over, these steps' statistics would reach nobody;
-        # carried on, the drift of a variance could make it negative.
-        buffers = local if kept[0] else committed
-        fragment.tensors.scatter(torch.cat([aligned, buffers[end:]]))
+        local, end = fragment.tensors.gather(), self._run.layouts[p].parameters_end
+        meeting = Meeting(start=fragment.start, committed=committed, snapshot=snapshot, end=end)
+        if (owed := align(rule, meeting, local, keep_buffers=kept[0] > 0)) is not None:
+            self._owe(fragment, owed)
+        fragment.tensors.scatter(local)
+        self._vectors.give(local, snapshot)
         fragment.version, fragment.committed, fragment.anchor = arrival.version, committed, anchor
         fragment.snapshot, fragment.restored = None, False
         fragment.anchored_tokens = self.tokens - kept[1] - dropped[1]
         anchored_at = self.step - kept[0] - dropped[0]
         self.publishing = self.publishing.aligned(p, arrival.version.number, anchored_at)
+        extra = {"fragment": p, "version": arrival.version.number}
+        self._desk.log.info("aligned at step %d", self.step, extra=extra)
 
     def _owe(self, fragment: LocalFragment, owed: Tensor) -> None:
         """Owe ``owed`` in all: the residual takes what it does not hold of that yet."""

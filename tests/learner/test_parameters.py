@@ -10,6 +10,7 @@ from gradientmail.codecs.layout import FragmentLayout, layout
 from gradientmail.errors import SettingsError
 from gradientmail.learner.parameters import (
     FragmentTensors,
+    Vectors,
     canonical_name,
     describe,
     differences,
@@ -308,15 +309,13 @@ def test_the_flat_vector_is_in_logical_order_whatever_the_strides() -> None:
     assert torch.equal(*gathered)
 
 
-def test_padding_is_zero_and_a_vector_can_be_reused() -> None:
+def test_padding_is_zero() -> None:
     model = nn.Linear(3, 2)
-    tensors, plan = FragmentTensors(model, whole(model)), whole(model)
-    flat = tensors.gather()
     with torch.no_grad():
         model.weight.fill_(2.0)
         model.bias.fill_(3.0)
-    assert tensors.gather(out=flat) is flat
-    assert flat.numel() == plan.numel
+    flat = FragmentTensors(model, whole(model)).gather()
+    assert flat.numel() == whole(model).numel
     assert flat.sum() == 6 * 2.0 + 2 * 3.0
 
 
@@ -403,3 +402,46 @@ def test_named_values_are_contiguous_copies() -> None:
     values = named_values(model)
     assert all(value.is_contiguous() for value in values.values())
     assert len({value.data_ptr() for value in values.values()}) == len(values)
+
+
+# -- memory that is used again --------------------------------------------------------------
+
+
+def test_a_vector_given_back_is_taken_again_at_any_length() -> None:
+    vectors = Vectors(100, torch.device("cpu"))
+    first = vectors.take(100)
+    vectors.give(first)
+    again = vectors.take(60)
+    assert again.data_ptr() == first.data_ptr()
+    assert again.shape == (60,)
+
+
+def test_a_vector_in_use_is_not_taken_by_another() -> None:
+    vectors = Vectors(10, torch.device("cpu"))
+    assert vectors.take(10).data_ptr() != vectors.take(10).data_ptr()
+
+
+def test_what_was_never_taken_or_is_given_twice_is_left_alone() -> None:
+    vectors = Vectors(10, torch.device("cpu"))
+    mine, taken = torch.zeros(10), vectors.take(10)
+    vectors.give(mine, None, taken, taken)
+    assert vectors.take(10).data_ptr() == taken.data_ptr()
+    assert vectors.take(10).data_ptr() not in (mine.data_ptr(), taken.data_ptr())
+
+
+def test_what_is_gathered_into_used_memory_has_zeros_between_tensors() -> None:
+    model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
+    sizes = [(name, parameter.numel()) for name, parameter in model.named_parameters()]
+    where = layout(sizes, [])
+    vectors = Vectors(where.numel, torch.device("cpu"))
+    used = vectors.take(where.numel)
+    used.fill_(7.0)
+    vectors.give(used)
+    gathered = FragmentTensors(model, where, vectors).gather()
+    assert gathered.data_ptr() == used.data_ptr()
+    inside = torch.zeros(where.numel, dtype=torch.bool)
+    for slot in where.slots:
+        inside[slot.offset : slot.offset + slot.numel] = True
+    assert not gathered[~inside].any()
+    parameters = torch.cat([one.detach().flatten() for one in model.parameters()])
+    assert torch.equal(gathered[inside], parameters)
