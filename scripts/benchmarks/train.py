@@ -211,9 +211,9 @@ def run(options: Options) -> Iterator[Result]:
                 continue
             try:
                 found.setdefault(name, []).append(bench.cell(name, way, seed))
-            except SettingsError as exc:
-                skipped[name] = str(exc)
-                del found[name]
+            except (SettingsError, TimeoutError) as exc:
+                skipped[name] = str(exc) or "it came to no end"
+                found.pop(name, None)
     yield from (_row(name, cells) for name, cells in found.items())
     yield from (Skipped(what=TITLES[name], reason=why) for name, why in skipped.items())
     yield from bars(found)
@@ -303,7 +303,7 @@ def main() -> None:
         for name in given.only or rows:
             try:
                 cell = bench.cell(name, rows[name], seed)
-            except SettingsError as exc:
+            except (SettingsError, TimeoutError) as exc:
                 print(f"{name}: skipped, {exc}", file=sys.stderr, flush=True)
             else:
                 print(f"{name} {seed}: {cell.loss:.4f}, {cell.cpu_s:.0f} s", flush=True)

@@ -41,6 +41,9 @@ SHAPE = gpt.Shape(layers=2, width=32, heads=2, context=64)
 STEP_S = 1.0
 """Virtual seconds of the fastest learner's inner step."""
 
+PATIENCE = 10
+"""A fleet that has not ended after so many times the steps of a learner never would."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -190,7 +193,11 @@ def start_of(task: Task, seed: int, text: Text) -> Start:
 
 
 def train(start: Start, way: Way) -> Trained:
-    """Train one cell to its end, in one thread."""
+    """Train one cell to its end, in one thread.
+
+    Raises:
+        TimeoutError: it came to no end.
+    """
     began = time.process_time()
     match way:
         case Fleet():
@@ -287,8 +294,9 @@ class _FleetRun:
         meters = [Meter() for _ in range(task.learners)]
         with tempfile.TemporaryDirectory(prefix="gradientmail-") as scratch:
             closing = asyncio.create_task(self._closer(Path(scratch)).run())
-            await asyncio.gather(*(self._learner(i, m) for i, m in enumerate(meters)))
-            await closing
+            async with asyncio.timeout(PATIENCE * STEP_S * task.steps):
+                await asyncio.gather(*(self._learner(i, m) for i, m in enumerate(meters)))
+                await closing
             out = Path(scratch, "model.safetensors")
             await export_run(self._store, out, model=model)
             model.load_state_dict(safetensors.torch.load_file(out))
