@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
@@ -122,10 +123,18 @@ class Processes:
 
 
 def _be(words: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-    """Become the command; only names that start with ours are taken from the environment."""
+    """Become the command, for as long as the driver lives."""
+    threading.Thread(target=_end_with_driver, daemon=True).start()
     with log.open("ab") as stream:
         for descriptor in (1, 2):
             os.dup2(stream.fileno(), descriptor)
     os.environ.update(environment)
     sys.argv = ["gradientmail", *words]
     runpy.run_module("gradientmail.cli.main", run_name="__main__")
+
+
+def _end_with_driver() -> None:
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+        os.kill(os.getpid(), signal.SIGKILL)
