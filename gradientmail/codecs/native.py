@@ -91,22 +91,28 @@ def serves(precision: Precision, device: torch.device) -> bool:
     return not _kernels.reason and precision in _FORMS and device.type == "cpu"
 
 
-def encode(x: Tensor, precision: Precision) -> dict[str, Tensor] | None:
+def encode(
+    x: Tensor, precision: Precision, room: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor] | None:
     """See ``blocks.encode_chunk``, of flat float32; None: not finite, or above the limit."""
-    _, block, per, *_ = _FORMS[precision]
-    entries = {
-        "bases": torch.empty(len(x) // TILE, dtype=torch.int16),
-        "scales": torch.empty(len(x) // block, dtype=torch.uint8),
-        "codes": torch.empty(len(x) // per, dtype=torch.uint8),
-    }
+    form = _FORMS[precision]
+    if room is None:
+        room = room_to_encode(len(x), precision)
     flat, peak = x.detach().contiguous().numpy(), grid_of(precision, x.device).peak
-    arrays = tuple(entry.numpy() for entry in entries.values())
-    grid = _FORMS[precision], np.float32(peak), _marks(precision)
-    if _kernels.encoding.encode_tiles(flat, grid, _LIMITS, arrays):
-        return None
-    if precision is Precision.I8:
-        entries["codes"] = entries["codes"].view(torch.int8)
-    return entries
+    arrays = tuple(_bytes(room[name]) for name in ("bases", "scales", "codes"))
+    grid = form, np.float32(peak), _marks(precision)
+    return None if _kernels.encoding.encode_tiles(flat, grid, _LIMITS, arrays) else dict(room)
+
+
+def room_to_encode(numel: int, precision: Precision) -> dict[str, Tensor]:
+    """Return the entries of ``numel`` numbers, to be filled."""
+    _, block, per, *_ = _FORMS[precision]
+    codes = torch.int8 if precision is Precision.I8 else torch.uint8
+    return {
+        "bases": torch.empty(numel // TILE, dtype=torch.int16),
+        "scales": torch.empty(numel // block, dtype=torch.uint8),
+        "codes": torch.empty(numel // per, dtype=codes),
+    }
 
 
 def decode(chunk: Mapping[str, Tensor], precision: Precision, out: Tensor) -> bool:

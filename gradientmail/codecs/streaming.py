@@ -1,12 +1,14 @@
 """Payloads written and read a chunk at a time, so that memory does not grow with the fragment."""
 
 import os
+from collections import defaultdict
 from pathlib import Path
 from typing import Final, Protocol, Self
 
 import torch
 from torch import Tensor
 
+from gradientmail.codecs import native
 from gradientmail.codecs.blocks import EncodedChunk, check_magnitude, decode_chunk, encode_chunk
 from gradientmail.codecs.layout import TILE, chunks
 from gradientmail.codecs.noise import Noise
@@ -77,6 +79,7 @@ class PayloadWriter:
         self._target = target
         self._noise = noise
         self._data_start = len(header)
+        self._rooms: defaultdict[tuple[Precision, int], list[EncodedChunk]] = defaultdict(list)
         target.allocate(len(header) + payload_format.data_bytes)
         target.write_at(0, memoryview(header))
 
@@ -94,10 +97,23 @@ class PayloadWriter:
             check_magnitude(x)
             self._put(section, start, {"values": x})
             return x
+        if self._noise is None and native.serves(precision, x.device) and _is_plain(x):
+            return self._write_native(section, start, x, precision)
         noise = self._noise.at(start, x.numel(), x.device) if self._noise else None
         chunk = encode_chunk(x, precision, noise)
         self._put(section, start, chunk)
         return decode_chunk(chunk, precision)
+
+    def _write_native(self, section: str, start: int, x: Tensor, precision: Precision) -> Tensor:
+        """Write by kernels, through room that is used again: fresh memory is slow."""
+        rooms = self._rooms[precision, x.numel()]
+        room = rooms.pop() if rooms else native.room_to_encode(x.numel(), precision)
+        if native.encode(x.view(-1), precision, room) is None:
+            encode_chunk(x, precision)  # says why
+        self._put(section, start, room)
+        sent = decode_chunk(room, precision)
+        rooms.append(room)
+        return sent
 
     def _put(self, section: str, start: int, chunk: EncodedChunk) -> None:
         for placed in self._format.placed_of(section):
