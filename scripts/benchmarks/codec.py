@@ -1,8 +1,9 @@
 """Coding: tensors to payload entries and back, by one thread, against a plain copy.
 
-Encode takes a pseudo-gradient, and codes it chunk by chunk; delta and encode first subtracts the
-parameters from the anchor, which reads twice as much. Decode and accumulate adds eight stored contributions times a weight each, as a closer does; the figure is for
-one of them. A ratio of 1 is as fast as torch's ``copy_`` of the same float32 numbers.
+Encode codes a pseudo-gradient, chunk by chunk; delta and encode first subtracts the parameters from
+the anchor, which reads twice as much. Decode and accumulate adds eight stored contributions times
+a weight each, as a closer does; the figure is for one of them. A ratio of 1 is as fast as torch's
+``copy_`` of the same float32 numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -87,7 +88,7 @@ def _ours(numel: int, precisions: list[Precision], options: Options, of: str) ->
 
 
 def encode_all(anchor: Tensor, theta: Tensor | None, precision: Precision) -> None:
-    """Encode chunk by chunk, as a payload is written, first subtracting ``theta`` if it is given."""
+    """Encode chunk by chunk, as a payload is written; ``theta`` is subtracted first."""
     delta, room = torch.empty(CHUNK), None
     if native.serves(precision, torch.device("cpu")):
         room = native.room_to_encode(CHUNK, precision)
