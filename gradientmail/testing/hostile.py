@@ -26,6 +26,7 @@ from gradientmail.testing.forging import (
     with_field,
 )
 
+TWO_VALUES: Final = "one index of a tile has two values"
 BOMB: Final = "header bomb"
 BOMB_TENSORS = 1_500_000
 """Empty tensors of the header bomb; safetensors 0.8 needs a minute and 2 GB for them."""
@@ -280,11 +281,15 @@ def _numbers(forger: Forger) -> Iterator[Specimen]:
     flipped = bytearray(forger.data)
     flipped[-1] ^= 0x80
     yield forger.letter("a flipped bit", "its data has digest", whole=_flipped_end)
-    yield forger.letter("a flipped bit that its record admits", data=flipped)
-    if forger.run.algorithm.delta_dtype.block is None:
-        yield from _floats(forger)
-    else:
+    entries = {one.entry.name for one in forger.format.placed}
+    reason = TWO_VALUES if "low" in entries else ""
+    yield forger.letter("a flipped bit that its record admits", reason, data=flipped)
+    if "bases" in entries:
         yield from _scaled(forger)
+    elif "scales" in entries:
+        yield from _coarse(forger)
+    else:
+        yield from _floats(forger)
 
 
 def _flipped_end(data: bytes) -> bytes:
@@ -334,6 +339,35 @@ def _scaled(forger: Forger) -> Iterator[Specimen]:
         data[codes.offset : codes.end] = bytes([code]) * (codes.end - codes.offset)
         reason = "a code of F8_E4M3 is NaN" if has_nan and code % 0x80 == 0x7F else ""
         yield forger.letter(f"codes of {code:#x} everywhere", reason, data=data)
+
+
+def _coarse(forger: Forger) -> Iterator[Specimen]:
+    """Yield wild scales of formats that write them as BF16, and indices that are no set."""
+    placed = {one.entry.name: one for one in forger.format.placed}
+    scales, nan = placed["scales"], "NaN or infinite"
+    wild = {
+        "0": ("0000", ""),
+        "NaN": ("7fc0", nan),
+        "infinity": ("7f80", nan),
+        "-1": ("bf80", "a scale is negative"),
+        "1e30": ("7149", "above the limit of 1e"),
+        "3e38": ("7f62", "above the largest"),
+    }
+    for what, (number, reason) in wild.items():
+        data = bytearray(forger.data)
+        data[scales.offset : scales.end] = bytes.fromhex(number)[::-1] * scales.items
+        yield forger.letter(f"a scale of {what}", reason, data=data)
+    if "low" not in placed:
+        return
+    low, codes = placed["low"], placed["codes"]
+    falling = bytearray(forger.data)
+    falling[low.offset : low.end] = bytes(range(255, 255 - low.items, -1))
+    yield forger.letter("indices that fall", "the indices of a tile do not rise", data=falling)
+    twice = bytearray(forger.data)
+    twice[low.offset : low.end] = bytes(low.end - low.offset)
+    twice[placed["high"].offset : placed["high"].end] = bytes(low.items // 2)
+    twice[codes.offset : codes.end] = b"\xe4" * (codes.end - codes.offset)
+    yield forger.letter("an index twice", TWO_VALUES, data=twice)
 
 
 # -- keys -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from gradientmail.closer.fragment import MAX_REJECTIONS, FragmentCloser
 from gradientmail.closer.intake import Accepted, Rejected
+from gradientmail.codecs.precision import Precision
 from gradientmail.records import canonical
 from gradientmail.records.commit import RoundRecord
 from gradientmail.run import Version
@@ -18,7 +19,7 @@ from gradientmail.testing.hostile import hostile_mail
 from tests.closer.bench import Bench, make_bench
 from tests.closer.test_intake import judged
 
-CODECS = ["F32", "F16", "BF16", "F8_E4M3", "I8", "I4", "NF4", "F4"]
+CODECS = [*Precision]
 HONEST = frozenset({"ann"})
 
 
