@@ -17,6 +17,7 @@ from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings
 from gradientmail.errors import SettingsError
+from gradientmail.protocol.modules import REST, settings_of
 from gradientmail.protocol.schedule import RoundSchedule
 from gradientmail.protocol.selection import Selection, selection_of
 from gradientmail.protocol.topology import Topology, topology_of
@@ -160,6 +161,16 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         topology=topology_of(settings.topology, settings.topology_settings),
         gossip=GOSSIPS.make(settings.gossip, settings.gossip_settings),
     )
+
+
+def algorithms_by_module(settings: RunSettings) -> dict[str, Algorithm]:
+    """Return the algorithm of each module by its prefix, and of the rest of the model.
+
+    Raises:
+        SettingsError: what a module sets cannot be.
+    """
+    prefixes = (REST, *settings.modules)
+    return {prefix: algorithm_of(settings_of(settings, prefix)) for prefix in prefixes}
 
 
 def by_name(values: Mapping[str, Any]) -> dict[str, Any]:

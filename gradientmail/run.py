@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from gradientmail.algorithm import Algorithm, algorithm_of
+from gradientmail.algorithm import Algorithm, algorithm_of, algorithms_by_module
 from gradientmail.codecs import native
 from gradientmail.codecs.layout import FragmentLayout, layout
 from gradientmail.errors import RecordError
 from gradientmail.logs import FieldLogger
 from gradientmail.mailbox import Mailbox
-from gradientmail.protocol.modules import REST, prefix_of, settings_of
+from gradientmail.protocol.modules import prefix_of
 from gradientmail.records import keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.estimates import Estimates
@@ -175,9 +175,7 @@ def as_version(found: tuple[RoundRecord, str] | None) -> Version | None:
 def algorithms_of(manifest: Manifest) -> tuple[Algorithm, ...]:
     """Return the algorithm of each fragment; its parameters are all of one module."""
     settings = manifest.settings
-    made = {
-        prefix: algorithm_of(settings_of(settings, prefix)) for prefix in (REST, *settings.modules)
-    }
+    made = algorithms_by_module(settings)
     firsts = (fragment.entries[0].name for fragment in manifest.fragments)
     return tuple(made[prefix_of(name, settings.modules)] for name in firsts)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from gradientmail.algorithm import Algorithm, algorithm_of
+from gradientmail.algorithm import Algorithm, algorithms_by_module
 from gradientmail.algorithms.aggregator import PARAMS
 from gradientmail.clock import Clock, fresh_nonce
 from gradientmail.codecs.layout import FragmentLayout, chunks
@@ -21,13 +21,7 @@ from gradientmail.config import RunSettings
 from gradientmail.errors import PayloadError, RunExistsError, SettingsError
 from gradientmail.learner.parameters import FragmentTensors, describe, exchanged
 from gradientmail.mailbox import Mailbox
-from gradientmail.protocol.modules import (
-    REST,
-    prefix_of,
-    require_matched,
-    settings_of,
-    stays_local,
-)
+from gradientmail.protocol.modules import prefix_of, require_matched, stays_local
 from gradientmail.protocol.plans import FragmentPlan, TensorSize, plan_by_module
 from gradientmail.records import keys
 from gradientmail.records.canonical import digest_of
@@ -75,22 +69,16 @@ async def create_run(
         >>> manifest.fragments[0].params.size_bytes
         20480
     """
-    own = {
-        prefix: algorithm_of(settings_of(settings, prefix)) for prefix in (REST, *settings.modules)
-    }
+    algorithms = algorithms_by_module(settings)
     _require_sound(settings)
-    tensors = describe(
-        model, buffers=settings.buffers, local=partial(stays_local, settings=settings)
-    )
-    require_matched((spec.name for spec in tensors), settings)
+    tensors = _contract(model, settings)
     plan = plan_tensors(exchanged(tensors), settings)
     await require_no_run(store)
     specs = {spec.name: spec for spec in tensors}
     fragments = []
     for fragment, entries in enumerate(plan):
-        layout = fragment_layout(entries, specs)
-        algorithm = own[prefix_of(entries[0].name, settings.modules)]
-        data = memoryview(_encoded(model, layout, algorithm))
+        own = algorithms[prefix_of(entries[0].name, settings.modules)]
+        data = memoryview(_encoded(model, fragment_layout(entries, specs), own))
         key = keys.payload(fragment, 0, fresh_nonce(rng), PARAMS)
         await store.put(key, [data])
         params = PayloadRef(key=key, size_bytes=len(data), digest=digest_of(data))
@@ -107,6 +95,14 @@ async def create_run(
     if await Mailbox(store).create_manifest(manifest) is Created.EXISTS:
         raise _exists()
     return manifest
+
+
+def _contract(model: nn.Module, settings: RunSettings) -> tuple[TensorSpec, ...]:
+    """Return the contract of ``model``, of which every module of the settings has a part."""
+    local = partial(stays_local, settings=settings)
+    tensors = describe(model, buffers=settings.buffers, local=local)
+    require_matched((spec.name for spec in tensors), settings)
+    return tensors
 
 
 async def require_no_run(store: Store) -> None:
