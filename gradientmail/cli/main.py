@@ -94,7 +94,9 @@ def init(
     ] = None,
     strategy: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Strategy document (tagged JSON) to take settings from."),
+        typer.Option(
+            metavar="FILE", help="Strategy document (tagged JSON) to take settings from."
+        ),
     ] = None,
     store_client: StoreClient = None,
     log_format: LogFormat = None,
@@ -337,7 +339,7 @@ def simulate(
         float | None, typer.Option(min=0.0, metavar="H", help="How much of it to draw.")
     ] = None,
 ) -> None:
-    """Forecast a run on a fleet: time, waste, bytes, requests and money, before anything is rented.
+    """Forecast a run on a fleet, before it is rented: time, waste, bytes, requests and money.
 
     The protocol's own decisions on virtual time, with sizes in place of tensors.
     """
@@ -346,8 +348,7 @@ def simulate(
     run_simulate(
         fleet,
         presets=presets or (),
-        assignments=assignments or (),
-        limits={"hours": hours or None, "rounds": rounds, "seed": seed},
+        changes={"run": assignments, "hours": hours or None, "rounds": rounds, "seed": seed},
         as_json=as_json,
         plot=plot,
         plot_hours=plot_hours or None,

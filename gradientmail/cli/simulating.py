@@ -30,14 +30,22 @@ def run_simulate(
     path: Path,
     *,
     presets: Sequence[str],
-    assignments: Sequence[str],
-    limits: Mapping[str, Any],
+    changes: Mapping[str, Any],
     as_json: bool,
     plot: Path | None,
     plot_hours: float | None,
 ) -> None:
-    """Forecast the fleet with each preset, and print what was found."""
-    fleet = _with_flags(read_fleet(path), assignments, limits)
+    """Forecast the fleet with each preset, and print what was found.
+
+    Args:
+        path: FLEET.toml.
+        presets: Instead of those the file names, if any.
+        changes: Of the file's own values; ``run`` is a list of key=value.
+        as_json: Print JSON.
+        plot: Where to draw a picture.
+        plot_hours: How much of it to draw.
+    """
+    fleet = _with_flags(read_fleet(path), changes)
     side_by_side = settings_side_by_side(fleet, presets, source=str(path))
     console = output()
     found = []
@@ -52,10 +60,10 @@ def run_simulate(
         console.print(rendered(fleet, found))
 
 
-def _with_flags(fleet: Fleet, assignments: Sequence[str], limits: Mapping[str, Any]) -> Fleet:
-    """Return ``fleet`` as the flags change it; a limit that is None was not given."""
-    given = {name: value for name, value in limits.items() if value is not None}
-    run = {**fleet.run, **assigned(assignments)}
+def _with_flags(fleet: Fleet, changes: Mapping[str, Any]) -> Fleet:
+    """Return ``fleet`` as the flags change it; one that is None was not given."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    run = {**fleet.run, **assigned(given.pop("run", ()))}
     return msgspec.structs.replace(fleet, run=run, **given)
 
 
@@ -173,9 +181,9 @@ def _group(members: Sequence[LearnerForecast]) -> list[str]:
     posted, used = (sum(getattr(one, field) for one in members) for field in ("posted", "used"))
     return [
         name if len(members) == 1 else f"{name}, {len(members)}",
-        duration(mean("step_s")),
+        f"{mean('step_s'):.3g} s",
         *(_share(mean(field)) for field in ("utilisation", "carried", "wasted", "waited", "away")),
-        f"{used}/{posted}",
+        f"{used / max(1, posted):.0%}",
         size(sum(one.traffic.up_bytes for one in members) / hours),
         size(sum(one.traffic.down_bytes for one in members) / hours),
         count(sum(one.traffic.requests for one in members) / hours),

@@ -470,8 +470,11 @@ class Learner:
         if local.snapshot is not None:
             self.counts.stale_steps += rest
             self.counts.aligned += 1
-        local.carried = given_back = self._resolve(p, version)
-        kept = rest if self._ground.algorithm.alignment.keeps else 0
+        keeps, posted = self._ground.algorithm.alignment.keeps, bool(local.posted)
+        given_back = self._resolve(p, version)
+        if posted or not keeps:
+            local.carried = given_back
+        kept = rest if keeps else 0
         self._waste(rest - kept, p)
         local.snapshot = None
         self.publishing = self.publishing.aligned(p, version, self._step - kept - given_back)

@@ -78,4 +78,4 @@ class Looking:
 
     def _wait_s(self, at: float, chance: float) -> float:
         posted = self._posted.values()
-        return self._polling.wait_s(at, chance=chance, posted=posted, holding=self._holding)
+        return self._polling.wait_s(at, chance=chance, posted=posted, eager=self._holding)
