@@ -99,9 +99,12 @@ async def _rounds(cycles: int) -> list[Result]:
         warm_s = 3 * cycle_s
         await here.until(warm_s + cycles * cycle_s)
         learners, closer = here.log.of("learner", warm_s), here.log.of("closer", warm_s)
-    rounds = sum(one.kind == "create commits" for one in closer)
-    per = rounds * LEARNERS
-    mail = [one for one in learners if one.kind == "put mail"]
+        posted = [one for one in here.log.of("learner") if one.kind == "put mail"]
+    closed = [one.key.split("/") for one in closer if one.kind == "create commits"]
+    rounds, per = len(closed), len(closed) * LEARNERS
+    bases = {(fragment, int(name.removesuffix(".json")) - 1) for _, fragment, name in closed}
+    where = [(one, one.key.split("/")) for one in posted]
+    mail = [one for one, parts in where if (parts[1], int(parts[2])) in bases]
     payloads = [one for one in learners if one.kind == "read fragments"]
     records = [one for one in learners if one.kind in ("read head", "read commits")]
     beats = [one for one in learners if one.kind in ("put learners", "read learners")]
