@@ -12,8 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from torch import Tensor
-
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import Outbox
@@ -82,10 +80,6 @@ class Exchange:
     def give_back(self, fragment: int, key: str) -> None:
         """Add an unused contribution to the residual."""
         self.outbox.give_back(fragment, key)
-
-    def owe(self, fragment: int, vector: Tensor) -> None:
-        """Send a vector with the next contribution."""
-        self.outbox.owe(fragment, vector)
 
     def owe(self, fragment: int, vector: Tensor) -> None:
         """Send a vector with the next contribution."""
@@ -280,7 +274,7 @@ class Exchange:
 
     def _learn_from(self, version: Version) -> None:
         """Learn from a commit when to look for the next one."""
-        posted_at = self._posted_at.get(version.fragment)
+        posted_at = self._posted_at.pop(version.fragment, None)
         if posted_at is not None:
             self._polling = self._polling.answered(posted_at, *self._looked_at)
         elif version.fragment in self._held:
