@@ -94,7 +94,7 @@ def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -
     absmax = rows.abs().amax(1)
     check_magnitude(absmax, LIMIT)
     # Where the mean is to stay, nothing may saturate.
-    codes = _scale_codes(absmax, grid) if noise is None else _rounded_up(absmax / grid.peak)
+    codes = _scale_codes(absmax, grid) if noise is None else _rounded_up(_by_peak(absmax, grid))
     codes = codes.view(-1, TILE // precision.block)
     bases = (codes.amax(1, keepdim=True) + (_HEADROOM - 255)).clamp_(min=_MIN_BASE)
     steps = (codes - bases).clamp_(min=0)
@@ -184,8 +184,13 @@ def _scale_codes(absmax: Tensor, grid: Grid) -> Tensor:
 
     What remains is its rounded value, so that encoding what was decoded finds the same scale.
     """
-    scale = _float(_rounded_up(absmax / grid.peak))
-    return _rounded_up(grid.snap_(absmax / scale).mul_(scale).div_(grid.peak))
+    scale = _float(_rounded_up(_by_peak(absmax, grid)))
+    return _rounded_up(_by_peak(grid.snap_(absmax / scale).mul_(scale), grid))
+
+
+def _by_peak(x: Tensor, grid: Grid) -> Tensor:
+    """Divide, on every device: a GPU would multiply by the reciprocal of a plain number."""
+    return x / torch.full((), grid.peak, device=x.device)
 
 
 def _rounded_up(scale: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradientmail.codecs import native
 from gradientmail.codecs.blocks import EncodedChunk, check_magnitude, decode_chunk, encode_chunk
+from gradientmail.codecs.devices import beside, on_host
 from gradientmail.codecs.layout import TILE, chunks
 from gradientmail.codecs.noise import Noise
 from gradientmail.codecs.payload import PayloadFormat, PlacedEntry
@@ -100,9 +101,10 @@ class PayloadWriter:
         if self._noise is None and native.serves(precision, x.device) and _is_plain(x):
             return self._write_native(section, start, x, precision)
         noise = self._noise.at(start, x.numel(), x.device) if self._noise else None
-        chunk = encode_chunk(x, precision, noise)
-        self._put(section, start, chunk)
-        return decode_chunk(chunk, precision)
+        with beside(x):
+            chunk = encode_chunk(x, precision, noise)
+            self._put(section, start, chunk)
+            return decode_chunk(chunk, precision)
 
     def _write_native(self, section: str, start: int, x: Tensor, precision: Precision) -> Tensor:
         """Write by kernels, through room that is used again: fresh memory is slow."""
@@ -118,7 +120,7 @@ class PayloadWriter:
     def _put(self, section: str, start: int, chunk: EncodedChunk) -> None:
         for placed in self._format.placed_of(section):
             offset = self._data_start + _byte_offset(placed, start)
-            self._target.write_at(offset, _bytes_of(chunk[placed.entry.name].cpu()))
+            self._target.write_at(offset, _bytes_of(on_host(chunk[placed.entry.name])))
 
 
 class PayloadReader:

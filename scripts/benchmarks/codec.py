@@ -1,6 +1,6 @@
 """Coding: tensors to payload entries and back, by one thread, against a plain copy.
 
-Encode codes a pseudo-gradient, chunk by chunk; delta and encode first subtracts the parameters from
+Encode takes a pseudo-gradient, chunk by chunk; delta and encode first subtracts parameters from
 the anchor, which reads twice as much. Decode and accumulate adds eight stored contributions times
 a weight each, as a closer does; the figure is for one of them. A ratio of 1 is as fast as torch's
 ``copy_`` of the same float32 numbers.
