@@ -94,10 +94,6 @@ class Outbox:
         """Send ``vector``, flat float32, with the next contribution to ``fragment``."""
         self._order(lambda: self._add(fragment, vector))
 
-    def owe(self, fragment: int, vector: Tensor) -> None:
-        """Send ``vector``, flat float32, with the next contribution to ``fragment``."""
-        self._order(lambda: self._add(fragment, vector))
-
     # -- what a restart needs ----------------------------------------------------------------
 
     def state(self) -> dict[str, Any] | None:
@@ -245,10 +241,6 @@ class Outbox:
         return posting
 
     # -- residuals ---------------------------------------------------------------------------
-
-    async def _add(self, fragment: int, vector: Tensor) -> None:
-        residual = self.residuals[fragment]
-        self.residuals[fragment] = vector if residual is None else residual + vector
 
     async def _add(self, fragment: int, vector: Tensor) -> None:
         residual = self.residuals[fragment]

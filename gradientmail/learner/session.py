@@ -1,8 +1,8 @@
 """The learner in a user's own loop: joins a run, counts steps, exchanges in the background."""
 
-import asyncio
 import math
 import random
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
 from gradientmail.config import NodeSettings
 from gradientmail.errors import ContractError, SettingsError, StateNotSavedError
 from gradientmail.learner.background import Background
+from gradientmail.learner.computing import computing_threads
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
 from gradientmail.learner.gossip import Gossip
@@ -220,6 +221,7 @@ class Learner:
             meter=meter,
             deadline_s=self._node.retry_deadline_s,
         )
+        threads = ExitStack()
         try:
             run = await open_run(store)
             self._require_same_model(run)
@@ -230,7 +232,7 @@ class Learner:
                 device=self._saved.device,
                 clock=self._clock,
                 rng=self._rng,
-                offload=asyncio.to_thread,
+                offload=threads.enter_context(computing_threads()),
                 meter=meter,
                 log=get_logger("gradientmail.learner", run=run.name, learner=self.name),
                 tags=tuple(require_name(tag.strip()) for tag in self._node.tags.split(",") if tag),
@@ -246,6 +248,7 @@ class Learner:
             await race(exchange.run(), background.leaving.wait())
             await exchange.leave()
         finally:
+            threads.close()
             await store.close()
 
     def _require_same_model(self, run: Run) -> None:

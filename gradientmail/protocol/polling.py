@@ -24,7 +24,7 @@ from gradientmail.records.estimates import Estimates
 
 LEAST_POLLS: Final = 0.125
 JITTER: Final = 0.25
-SOONER: Final = 0.05
+SOONER: Final = 0.02
 """After a look that found its commit at once, the next one is sooner by this share of a poll."""
 
 PATIENCE: Final = 8.0

@@ -1,0 +1,45 @@
+"""Threads for what a learner computes beside its training: encoding, decoding, digests."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+import torch
+
+from gradientmail.store.local import Offload
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 2
+
+
+@contextlib.contextmanager
+def computing_threads() -> Iterator[Offload]:
+    """Give an offload to threads that compute on one core each, whatever training uses.
+
+    Torch deals a tensor's elements to as many threads as it is set to, for each thread that asks:
+    left at that, an encoding would take every core from the training step beside it.
+    """
+    before = torch.get_num_threads()
+    name, started = "gradientmail-compute", threading.Barrier(THREADS + 1)
+    with ThreadPoolExecutor(THREADS, name, _take_one_core) as pool:
+        for _ in range(THREADS):
+            pool.submit(started.wait)
+        started.wait()
+        torch.set_num_threads(before)  # threads that start later inherit what was set last
+
+        async def offload(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(pool, partial(function, *args, **kwargs))
+
+        yield offload
+
+
+def _take_one_core() -> None:
+    torch.get_num_threads()  # a thread's first question takes over what was set last, anywhere
+    torch.set_num_threads(1)
