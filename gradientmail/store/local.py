@@ -215,10 +215,11 @@ def _make_durable(directory: Path) -> None:
 
 def _remove_orphans(directory: Path) -> None:
     """Remove the dot-files in ``directory`` whose writers are gone, and with them their locks."""
-    for path in directory.glob(".*.tmp"):
-        with contextlib.suppress(OSError), path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+    for found in _scan(directory):
+        if found.name.startswith(".") and found.name.endswith(".tmp"):
+            with contextlib.suppress(OSError), Path(found).open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                Path(found).unlink()
 
 
 def _remove_empty(directory: Path, root: Path) -> None:

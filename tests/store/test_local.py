@@ -131,6 +131,10 @@ def test_a_kill_leaves_only_a_dot_file_that_no_one_sees(
     asyncio.run(scenario())
 
 
+def test_deleting_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+    asyncio.run(LocalStore(tmp_path).delete(["never/was/there"]))
+
+
 def test_a_delete_leaves_the_dot_file_of_a_living_writer(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = LocalStore(tmp_path)
