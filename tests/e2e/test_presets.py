@@ -26,6 +26,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "outer_settings": {"arrivals": 3},
     },
     "local-sgd": {"sync_every": 8, "fragments": 1, "stop_after_rounds": 16},
+    "all-reduce": {"stop_after_rounds": 80},
+    "fedavg": {"sync_every": 8, "stop_after_rounds": 16},
+    "fedprox": {"sync_every": 8, "stop_after_rounds": 16},
+    "fedavgm": {"sync_every": 8, "stop_after_rounds": 16},
+    "fedadagrad": {"sync_every": 8, "stop_after_rounds": 30, "outer_lr": 0.05},
+    "fedadam": {"sync_every": 8, "stop_after_rounds": 30, "outer_lr": 0.02},
+    "fedyogi": {"sync_every": 8, "stop_after_rounds": 30, "outer_lr": 0.02},
 }
 
 
