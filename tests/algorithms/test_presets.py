@@ -6,14 +6,24 @@ import pytest
 
 from gradientmail.algorithm import algorithm_of
 from gradientmail.algorithms.alignment import ALIGNMENTS, Blend, Carry, Overwrite
+from gradientmail.algorithms.gossip import Average, NoLoCo
 from gradientmail.algorithms.merge import RadialDirectionalMean, WeightedMean
-from gradientmail.algorithms.outer import DelayedNesterov, Nesterov, Sgd
+from gradientmail.algorithms.outer import (
+    Adagrad,
+    Adam,
+    DelayedNesterov,
+    HeavyBall,
+    Nesterov,
+    Sgd,
+    Yogi,
+)
 from gradientmail.algorithms.presets import PRESETS, preset
-from gradientmail.algorithms.weights import TokensSquaredPerStep, Uniform
+from gradientmail.algorithms.weights import Tokens, TokensSquaredPerStep, Uniform
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings, resolve
 from gradientmail.errors import SettingsError
 from gradientmail.protocol.schedule import RoundSchedule
+from gradientmail.protocol.topology import RandomPairs, Ring
 
 every = pytest.mark.parametrize("name", PRESETS)
 
@@ -82,6 +92,42 @@ def test_local_sgd_is_plain_averaging_of_parameters() -> None:
         Uniform(),
     )
     assert algorithm.alignment == Overwrite()
+
+
+def test_federated_presets_are_the_papers() -> None:
+    """arXiv 1602.05629, 1812.06127, 1909.06335, 2003.00295."""
+    outers = {
+        "fedavg": Sgd(1.0),
+        "fedprox": Sgd(1.0),
+        "fedavgm": HeavyBall(1.0, 0.9),
+        "fedadagrad": Adagrad(lr=0.1, beta1=0.0, tau=1e-3),
+        "fedadam": Adam(lr=0.1, beta1=0.9, tau=1e-3, beta2=0.99),
+        "fedyogi": Yogi(lr=0.1, beta1=0.9, tau=1e-3, beta2=0.99),
+    }
+    for name, outer in outers.items():
+        algorithm = algorithm_of(settings_of(name))
+        assert algorithm.aggregator.outer == outer
+        assert algorithm.aggregator.weights == Tokens(), "samples weigh"
+        assert algorithm.schedule.overlap_steps == 0
+        assert algorithm.settings.grace_s is None
+    assert settings_of("fedprox").proximal == 0.01
+    assert settings_of("fedavg").proximal == 0.0
+
+
+def test_decentralized_presets_need_no_closer() -> None:
+    """arXiv 1705.09056 with local steps, 2506.10911."""
+    gossip, noloco = algorithm_of(settings_of("gossip")), algorithm_of(settings_of("noloco"))
+    assert (gossip.settings.exchange, noloco.settings.exchange) == ("gossip", "gossip")
+    assert (gossip.topology, gossip.gossip) == (Ring(), Average())
+    assert (noloco.topology, noloco.gossip) == (RandomPairs(), NoLoCo(0.7, 0.5, 1.0))
+    assert gossip.alignment == Carry(), "what is trained while mixing is kept"
+    assert algorithm_of(settings_of("local")).alone
+
+
+def test_all_reduce_is_a_round_a_step() -> None:
+    algorithm = algorithm_of(settings_of("all-reduce"))
+    assert algorithm.schedule == RoundSchedule(1, fragments=1, in_flight=1, overlap_steps=0)
+    assert algorithm.aggregator.clip_ratio is None, "nothing but the mean"
 
 
 def test_an_unknown_algorithm_is_refused_naming_the_nearest() -> None:
