@@ -14,6 +14,7 @@ from gradientmail.algorithms.outer import (
     DelayedNesterov,
     HeavyBall,
     Nesterov,
+    OuterOptimizer,
     Sgd,
     Yogi,
 )
@@ -96,7 +97,7 @@ def test_local_sgd_is_plain_averaging_of_parameters() -> None:
 
 def test_federated_presets_are_the_papers() -> None:
     """arXiv 1602.05629, 1812.06127, 1909.06335, 2003.00295."""
-    outers = {
+    outers: dict[str, OuterOptimizer] = {
         "fedavg": Sgd(1.0),
         "fedprox": Sgd(1.0),
         "fedavgm": HeavyBall(1.0, 0.9),
