@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from gradientmail.protocol.selection import RandomFraction
 from tests.e2e.team import PATIENCE_S, Team, make_run, objects_of, until_seen
@@ -10,12 +11,12 @@ NAMES = ("ann", "bob", "cyd", "dee")
 ROUNDS = 12
 
 
-def commits(url: Path) -> list[dict]:
+def commits(url: Path) -> list[dict[str, Any]]:
     found = objects_of(url)
     return [json.loads(found[key]) for key in sorted(found) if key.startswith("commits/0000/")]
 
 
-def used(record: dict) -> set[str]:
+def used(record: dict[str, Any]) -> set[str]:
     return {one["learner"] for one in record.get("participants", ())}
 
 
