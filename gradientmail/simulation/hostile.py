@@ -12,8 +12,9 @@ from gradientmail.run import Run, open_run
 from gradientmail.simulation.process import Process
 from gradientmail.simulation.scenario import Member
 from gradientmail.store.base import Store
+from gradientmail.testing.damage import broken_records
 from gradientmail.testing.forging import Outcome
-from gradientmail.testing.hostile import broken_records, drawn_mail
+from gradientmail.testing.hostile import drawn_mail
 
 WILDEST = 2**53 - 1
 

@@ -7,7 +7,7 @@ import re
 from gradientmail.clock import fresh_nonce
 from gradientmail.records import keys
 from gradientmail.simulation.bucket import Bucket
-from gradientmail.testing.hostile import broken_records
+from gradientmail.testing.damage import broken_records
 
 NAME = "operator"
 

@@ -4,11 +4,9 @@
         await store.put(specimen.key, [specimen.body()])
 
 A closer that meets them rejects each with a reason that matches, ignores it, or accepts it, and
-closes its round with the honest rest. The same run gives the same bytes. ``broken_records`` are
-forms in which no record of any kind may be read.
+closes its round with the honest rest. The same run gives the same bytes.
 """
 
-import gzip
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -16,6 +14,7 @@ from typing import Final
 from gradientmail.codecs.precision import Precision
 from gradientmail.records import keys
 from gradientmail.run import Run, Version
+from gradientmail.testing.damage import FOREIGN_BODIES
 from gradientmail.testing.forging import (
     Forger,
     Outcome,
@@ -30,20 +29,6 @@ TWO_VALUES: Final = "one index of a tile has two values"
 BOMB: Final = "header bomb"
 BOMB_TENSORS = 1_500_000
 """Empty tensors of the header bomb; safetensors 0.8 needs a minute and 2 GB for them."""
-
-_FOREIGN_BODIES = {
-    "empty": b"",
-    "one byte": b"\x08",
-    "seven bytes": bytes(7),
-    "a length and nothing": (4088).to_bytes(8, "little"),
-    "zeros": bytes(9000),
-    "ones": b"\xff" * 9000,
-    "pickle": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.",
-    "gzip": gzip.compress(bytes(100_000), mtime=0),
-    "html": b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>",
-    "zip": b"PK\x03\x04" + bytes(60),
-    "json": b'{"kind":"contribution/1"}',
-}
 
 
 def hostile_mail(run: Run, base: Version) -> Iterator[Specimen]:
@@ -69,7 +54,7 @@ def _sources() -> tuple[Callable[[Forger], Iterator[Specimen]], ...]:
 
 def _bodies(forger: Forger) -> Iterator[Specimen]:
     header = "header|cannot hold|cut off|calls for"
-    for name, body in _FOREIGN_BODIES.items():
+    for name, body in FOREIGN_BODIES.items():
         yield forger.letter(f"body: {name}", header, whole=instead(body))
     cuts = {"in the length": 5, "in the header": 100, "after the header": 4096, "in the data": -9}
     for where, cut in cuts.items():
@@ -392,34 +377,3 @@ def _keys(forger: Forger) -> Iterator[Specimen]:
     for what, key in places.items():
         body = forger.letter(what).body
         yield Specimen(name=f"key: {what}", key=key, body=body, outcome=Outcome.IGNORED)
-
-
-# -- records of any kind ----------------------------------------------------------------------
-
-
-def broken_records(good: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield (what is wrong, bytes) made of a record's canonical bytes; none may be read."""
-    yield from ((name, body) for name, body in _FOREIGN_BODIES.items())
-    for cut in range(1, len(good)):
-        yield f"cut at {cut}", good[:cut]
-    text = good.decode()
-    first = text[1:].partition(",")[0]
-    changes = {
-        "a field twice": "{" + first + "," + text[1:],
-        "a list": f"[{text}]",
-        "a list of fifty thousand": f"[{','.join(['{}'] * 50_000)}]",
-        "text behind it": text + "{}",
-        "space": text.replace(",", ", ", 1),
-        "a line break behind it": text + "\n",
-        "NUL behind it": text + "\x00",
-        "a byte order mark": "\ufeff" + text,
-        "a newer format": text.replace('/1"', '/2"'),
-        "deep nesting": "{" + f'"a":{"[" * 50_000}{"]" * 50_000},' + text[1:],
-        "a lone surrogate": "{" + '"a":"\\ud800",' + text[1:],
-        "ten thousand digits": "{" + f'"a":{"9" * 10_000},' + text[1:],
-        "1e999": "{" + '"a":1e999,' + text[1:],
-        "NaN": "{" + '"a":NaN,' + text[1:],
-    }
-    yield from ((name, changed.encode()) for name, changed in changes.items())
-    yield "UTF-16", text.encode("utf-16")
-    yield "not UTF-8", good[:-2] + b"\xc3\x28" + good[-2:]

@@ -18,7 +18,7 @@ from gradientmail.records.presence import Presence
 from gradientmail.run import open_run
 from gradientmail.store.base import check_key
 from gradientmail.store.memory import MemoryStore
-from gradientmail.testing.hostile import broken_records
+from gradientmail.testing.damage import broken_records
 from tests.closer.bench import Bench, make_bench
 from tests.closer.test_sweeper import Rounds
 from tests.operations.test_verifying import trained
