@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from torch import nn
@@ -36,6 +36,7 @@ from gradientmail.store.base import Store
 from gradientmail.store.memory import MemoryStore
 
 NONCE = "0" * 32
+A = TypeVar("A", SimulatedLearner, SimulatedCloser)
 
 
 def settings_of(**changes: Any) -> RunSettings:
@@ -104,7 +105,7 @@ class World:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _start(self, name: str, actor: Any) -> Any:
+    def _start(self, name: str, actor: A) -> A:
         self.actors[name] = actor
         self._tasks.append(asyncio.create_task(actor.run()))
         return actor
