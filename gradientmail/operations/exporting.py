@@ -36,7 +36,8 @@ async def export_run(
 
     Raises:
         RunNotFoundError: there is no run.
-        SettingsError: there is no such version or it was swept, or ``out`` is no place for a file.
+        SettingsError: there is no such version or it was swept, ``out`` is no place for a file,
+            or the run has no closer and so no model in common.
         ContractError: ``model`` is not the run's.
         RecordError: a payload is damaged.
 
@@ -47,6 +48,7 @@ async def export_run(
     """
     _require_file_place(out)
     run = await open_run(store)
+    _require_common_model(run)
     local = named_values(model) if model else {}
     if model:
         _require_same(run, model)
@@ -114,6 +116,15 @@ async def _flat(run: Run, version: Version, spool: Spool) -> Tensor:
         raise RecordError(version.params.key, str(error)) from error
     spool.drop(version.params.key)
     return flat
+
+
+def _require_common_model(run: Run) -> None:
+    exchange = run.manifest.settings.exchange
+    if exchange != "closer":
+        raise SettingsError(
+            f"this run has exchange = {exchange!r}: its learners have no model in common; save "
+            "one where it is trained, with torch.save or safetensors"
+        )
 
 
 def _require_same(run: Run, model: nn.Module) -> None:
