@@ -101,6 +101,13 @@ async def test_a_place_that_is_none_for_a_file_is_refused(tmp_path, out, advice)
         await export_run(MemoryStore(), tmp_path / out)
 
 
+async def test_a_run_whose_learners_share_no_model_has_nothing_to_export(tmp_path: Path) -> None:
+    store = MemoryStore()
+    await create(store, small_model(), exchange="gossip")
+    with pytest.raises(SettingsError, match="no model in common"):
+        await export_run(store, tmp_path / "model.safetensors")
+
+
 async def test_no_run_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(RunNotFoundError):
         await export_run(MemoryStore(), tmp_path / "out")
