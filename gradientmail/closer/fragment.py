@@ -103,7 +103,9 @@ class FragmentCloser:
             intake=self._intake,
             judged=judged,
             looks=Looks(
-                poll_s=self._desk.run.manifest.settings.poll_s, estimates=self.present.estimates
+                poll_s=self._desk.run.manifest.settings.poll_s,
+                estimates=self.present.estimates,
+                began=self._desk.clock.now(),
             ),
             verdicts=carried_over(self._verdicts, judged),
         )

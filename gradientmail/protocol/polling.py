@@ -25,7 +25,9 @@ from gradientmail.records.estimates import Estimates
 LEAST_POLLS: Final = 0.125
 JITTER: Final = 0.25
 SOONER: Final = 0.02
-"""After a look that found its commit at once, the next one is sooner by this share of a poll."""
+QUICKENING: Final = 1.5
+"""After a look that found its commit at once, the next one is sooner by this share of a poll, and
+after each further one in a row by so many times more."""
 
 PATIENCE: Final = 8.0
 """What is late by x more than its timeout is looked for every x / 8."""
@@ -53,6 +55,9 @@ class Polling:
         cycle: Rounds of one cycle.
         takes_s: How long after posting the commit is looked for.
         hurried: For so many rounds it listens for calls.
+        sooner: Share of a poll by which the next look may be sooner.
+        settled: A look came too early, once: until then it halves the time, since the first
+            rounds of a fleet that comes together take long.
     """
 
     poll_s: float
@@ -60,6 +65,8 @@ class Polling:
     cycle: int
     takes_s: float = 0.0
     hurried: int = 0
+    sooner: float = SOONER
+    settled: bool = False
 
     def answered(self, posted_at: float, looked_at: float, before: float) -> "Polling":
         """Take note of a commit that speaks of a contribution of ours.
@@ -69,10 +76,18 @@ class Polling:
             looked_at: When the look was that showed the commit.
             before: When the look before was.
         """
-        takes_s = looked_at - posted_at
-        if before - posted_at < self.takes_s:
-            takes_s = min(takes_s, self.takes_s) - SOONER * min(self.takes_s, self.poll_s)
-        return replace(self, takes_s=max(0.0, takes_s), hurried=max(0, self.hurried - 1))
+        takes_s, hurried = looked_at - posted_at, max(0, self.hurried - 1)
+        if before - posted_at >= self.takes_s:
+            begun = self.takes_s > 0
+            return replace(self, takes_s=takes_s, hurried=hurried, sooner=SOONER, settled=begun)
+        takes_s = min(takes_s, self.takes_s)
+        if self.settled:
+            takes_s -= self.sooner * min(takes_s, self.poll_s)
+        else:
+            takes_s /= 2
+        return replace(
+            self, takes_s=takes_s, hurried=hurried, sooner=min(1.0, self.sooner * QUICKENING)
+        )
 
     def behind(self) -> "Polling":
         """Take note that a round was called, or closed, before ours could be posted."""
@@ -110,21 +125,22 @@ class Looks:
     Attributes:
         poll_s: The run's.
         estimates: The fragment's.
+        began: Instant of the first look.
         opened: Instant at which someone was there to be waited for; None before.
         heard_at: When the newest mail was found; None before the first.
     """
 
     poll_s: float
     estimates: Estimates
+    began: float
     opened: float | None = None
     heard_at: float | None = None
 
     def wait_s(self, now: float) -> float:
         """Return how long after the last look, at ``now``, the next one is."""
-        if self.opened is None:
-            return QUIET_POLLS * self.poll_s / 2
         timeout_s = self.estimates.timeout(self.poll_s)
-        rest_s = self.opened + (self.estimates.quorum_s or 0.0) - now
+        due = self.began if self.opened is None else self.opened + (self.estimates.quorum_s or 0.0)
+        rest_s = due - now
         if self.heard_at is not None:
             wait_s = late_wait_s(now - self.heard_at, timeout_s, self.poll_s)
         elif rest_s > 0:

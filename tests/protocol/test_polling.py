@@ -18,6 +18,7 @@ from gradientmail.records.estimates import Estimates
 POLL_S = 1.0
 FIRST = Polling(poll_s=POLL_S, grace_s=None, cycle=4)
 KNOWN = FIRST.answered(0.0, 6.0, 5.9)
+SETTLED = KNOWN.answered(0.0, 6.0, 6.0)
 
 
 def wait_s(one: Polling, now: float, *posted: float, eager: bool = False) -> float:
@@ -32,13 +33,21 @@ def test_the_next_look_is_when_the_commit_is_due() -> None:
     assert wait_s(KNOWN, 101.0, 100.0, 97.0) == 2.0
 
 
-def test_a_commit_found_at_once_is_looked_for_a_little_sooner_the_next_time() -> None:
-    assert KNOWN.answered(0.0, 6.0, 1.0).takes_s == pytest.approx(5.98)
-    assert KNOWN.answered(0.0, 3.0, 1.0).takes_s == pytest.approx(2.98)
+def test_the_first_finds_halve_the_time_for_a_fleet_that_comes_together_takes_long() -> None:
+    assert KNOWN.answered(0.0, 6.0, 1.0).takes_s == 3.0
+    assert KNOWN.answered(0.0, 6.0, 1.0).answered(0.0, 3.0, 1.0).takes_s == 1.5
+
+
+def test_a_commit_found_at_once_is_looked_for_a_little_sooner_and_then_sooner_still() -> None:
+    once = SETTLED.answered(0.0, 6.0, 1.0)
+    assert once.takes_s == pytest.approx(5.98)
+    assert once.answered(0.0, 5.98, 1.0).takes_s == pytest.approx(5.95)
 
 
 def test_a_commit_not_found_at_once_is_looked_for_as_late_as_it_was_found() -> None:
-    assert KNOWN.answered(0.0, 7.0, 6.5).takes_s == 7.0
+    missed = SETTLED.answered(0.0, 6.0, 1.0).answered(0.0, 7.0, 6.5)
+    assert missed.takes_s == 7.0
+    assert missed.answered(0.0, 7.0, 1.0).takes_s == pytest.approx(6.98)
 
 
 def test_after_that_looks_come_as_late_again_as_the_commit_is_late_up_to_a_poll() -> None:
@@ -119,7 +128,11 @@ def test_steady_commits_are_seen_soon_and_with_few_looks(spread_s: float) -> Non
 
 
 def looks(quorum_s: float, **changes: float) -> Looks:
-    return Looks(poll_s=POLL_S, estimates=Estimates(quorum_s=quorum_s), opened=0.0, **changes)
+    return Looks(
+        poll_s=POLL_S,
+        estimates=Estimates(quorum_s=quorum_s),
+        **{"began": 0.0, "opened": 0.0, **changes},
+    )
 
 
 def test_a_closer_comes_half_way_nearer_with_each_look() -> None:
@@ -137,8 +150,10 @@ def test_once_mail_was_found_more_is_looked_for_soon() -> None:
     assert waits == [LEAST_POLLS, 0.5, POLL_S]
 
 
-def test_a_closer_with_nobody_there_looks_seldom() -> None:
-    assert Looks(poll_s=POLL_S, estimates=Estimates()).wait_s(7.0) == QUIET_POLLS * POLL_S / 2
+def test_a_closer_with_nobody_there_looks_for_someone_once_a_poll_and_later_seldom() -> None:
+    alone = Looks(poll_s=POLL_S, estimates=Estimates(), began=0.0)
+    waits = [alone.wait_s(now) for now in (0.0, 0.5, 20.0, 1e6)]
+    assert waits == [LEAST_POLLS, 0.5, POLL_S, CLOSER_POLLS * POLL_S]
 
 
 def test_what_is_late_beyond_its_timeout_is_looked_for_more_seldom() -> None:
