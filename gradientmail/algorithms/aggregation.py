@@ -32,6 +32,9 @@ from gradientmail.algorithms.stepping import Stepping, published
 from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
 from gradientmail.errors import SettingsError
 
+_RANGE = CHUNK // 2
+"""Elements merged and stepped at once: some ten vectors of them fit into a thread's cache."""
+
 _WHOLE = 4 * CHUNK
 """Elements of all contributions together that a rule sees at once."""
 
@@ -116,9 +119,9 @@ class Aggregation:
 
     def _ranges(self) -> list[Range]:
         """Cut the parameters, then the buffers: no range holds both."""
-        end, length = self.layout.parameters_end, CHUNK
+        end, length = self.layout.parameters_end, _RANGE
         if isinstance(self.aggregator.merge, RangeMerge):
-            length = min(CHUNK, max(TILE, _WHOLE // max(1, len(self.sources)) // TILE * TILE))
+            length = min(_RANGE, max(TILE, _WHOLE // max(1, len(self.sources)) // TILE * TILE))
         return [*chunks(0, end, length), *chunks(end, self.layout.numel, length)]
 
     # -- merging -------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ THREADS: Final = 2
 """Ranges worked on side by side."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-_KEPT_BYTES: Final = 32 << 20  # the largest that glibc takes for the second
+_KEPT_BYTES: Final = 4 << 20  # more than a chunk, so that chunks are kept; few of them
 
 T = TypeVar("T")
 Range = tuple[int, int]

@@ -20,7 +20,7 @@ from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
 from gradientmail.codecs.precision import Precision
 from gradientmail.codecs.streaming import DTYPES, PayloadReader
 
-_ROOM_BYTES: Final = 5 << 19
+_ROOM_BYTES: Final = 5 << 18
 """Stored bytes of all contributions that a thread holds at once: they stay in cache."""
 
 
