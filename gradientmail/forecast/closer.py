@@ -146,7 +146,9 @@ class Closer:
             machine=self.machine,
             judged=judged,
             closing=closing,
-            looks=Looks(poll_s=settings.poll_s, estimates=ground.estimates(p, version)),
+            looks=Looks(
+                poll_s=settings.poll_s, estimates=ground.estimates(p, version), began=ground.now
+            ),
             round_index=round_index,
             live=lambda: self._watch.live,
             call=self._call,

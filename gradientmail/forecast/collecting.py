@@ -1,6 +1,5 @@
 """One round being collected: mail that is seen, judged and counted, until ``Closing`` decides."""
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -111,7 +110,7 @@ class Collecting:
         if self.looks.heard_at is not None:
             return self.looks.heard_at
         opened, quorum_s = self.looks.opened, self.looks.estimates.quorum_s
-        return math.inf if opened is None else opened + (quorum_s or 0.0)
+        return self.looks.began if opened is None else opened + (quorum_s or 0.0)
 
     def _wait_s(self, at: float, _chance: float) -> float:
         return self.looks.wait_s(at)

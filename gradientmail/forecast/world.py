@@ -1,10 +1,11 @@
 """One forecast: a fleet and settings in, what will have happened out."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from gradientmail.algorithm import algorithm_of
 from gradientmail.config import RunSettings
+from gradientmail.errors import SettingsError
 from gradientmail.forecast.agenda import Agenda
 from gradientmail.forecast.closer import Closer
 from gradientmail.forecast.fleet import HOUR_S, Fleet, Learners
@@ -15,6 +16,15 @@ from gradientmail.forecast.results import Forecast, results_of
 from gradientmail.forecast.sizes import sizes_of
 from gradientmail.forecast.trace import Trace
 from gradientmail.forecast.watch import Watch
+
+MODELLED: Mapping[str, object] = {
+    "exchange": "closer",
+    "local_steps": "fixed",
+    "selection": "all",
+    "global_batch": None,
+    "modules": {},
+}
+"""Settings of which only this value is forecast."""
 
 ENDLESS = 1 << 53
 LONGEST_H = 10 * 365 * 24.0
@@ -54,6 +64,7 @@ class World:
     """The processes of a forecast."""
 
     def __init__(self, fleet: Fleet, settings: RunSettings, trace: Trace) -> None:
+        _require_modelled(settings)
         self._fleet, self._settings = fleet, settings
         algorithm = algorithm_of(settings)
         self.ground = Ground(
@@ -126,8 +137,11 @@ class World:
             learner.hear()
 
 
-def side_by_side(
-    fleet: Fleet, settings: Sequence[tuple[str, RunSettings]]
-) -> tuple[Forecast, ...]:
-    """Return a forecast of each, on the same fleet with the same interruptions."""
-    return tuple(forecast(fleet, one, name=name) for name, one in settings)
+def _require_modelled(settings: RunSettings) -> None:
+    """Refuse what would give wrong numbers without a sign of it."""
+    for name, modelled in MODELLED.items():
+        value = getattr(settings, name)
+        if value != modelled:
+            raise SettingsError(
+                f"{name} = {value!r} is not forecast yet, only {name} = {modelled!r}"
+            )
