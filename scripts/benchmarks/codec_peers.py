@@ -52,7 +52,7 @@ def close_002(numel: int, count: int, precision: str) -> dict[str, float]:
         for i in range(count)
     ]
     state = rounds.FragmentState(1, {"w": adapter.TorchValue(theta).to_bytes("F32")}, {})
-    algorithm = diloco.DiLoCo(sync_every=100, fragments=1, delta_dtype=precision)
+    algorithm = diloco.DiLoCo(100, 1, in_flight=1, delta_dtype=precision)
     aggregator = algorithm.aggregator(schema, ["w"], adapter.TorchBackend())
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     start, began = _status("VmRSS"), time.process_time()
