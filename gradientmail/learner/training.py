@@ -321,7 +321,13 @@ class Training:
         self._desk.log.info("aligned at step %d", self.step, extra=extra)
 
     def _owe(self, fragment: LocalFragment, owed: Tensor) -> None:
-        """Owe ``owed`` in all: the residual takes what it does not hold of that yet."""
+        """Owe ``owed`` in all: the residual takes what it does not hold of that yet.
+
+        Nothing where parameters became NaN: the next publishing finds that and goes back, and a
+        residual would keep it for good.
+        """
+        if not math.isfinite(float(owed.sum())):
+            return
         held = None if fragment.snapshot is not None else fragment.owed
         self._wire.owe(fragment.version.fragment, owed if held is None else owed - held)
         fragment.owed = owed

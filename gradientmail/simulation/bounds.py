@@ -8,8 +8,9 @@ that the weather left without an answer, each of which is asked again:
     requests of a closer    the same with (4 + 2P + M) * polls + 10 * leases
     at once, a learner      3P + 4 requests, and P contributions and 64 KiB on their way
     at once, a closer       8P + M + 4 requests, and P versions and 64 KiB on their way
-    payloads and mail       nothing under the boundary before last that was there when the last
-                            one was announced, once the faults have stopped
+    payloads and mail       once the faults have stopped, nothing under a boundary that was there
+                            when the next one was announced, and one more has been since: a sweep
+                            may be cut short, and the next one finds what it left
 """
 
 from collections import defaultdict
@@ -93,8 +94,8 @@ def check_storage(scenario: Scenario, mutations: Sequence[Mutation]) -> list[str
             live[change.key] = change.at
     wrong: list[str] = []
     for p, boundaries in announced.items():
-        if len(boundaries) > 1:
-            (_, before), (at, _) = boundaries[-2:]
+        if len(boundaries) > 2:
+            (_, before), (at, _), _ = boundaries[-3:]
             wrong += _left(p, before, at, live, payloads_named(mutations, p, before))
     return wrong
 

@@ -29,7 +29,7 @@ def test_more_requests_or_bytes_than_the_formula_allows_are_named(quiet):
 
 
 def test_what_a_sweep_leaves_behind_is_named(quiet):
-    outcome = run_world(replace(PAIR, calm_s=0.0))
+    outcome = run_world(replace(PAIR, duration_s=60.0, calm_s=60.0))
     deletions = [change for change in outcome.mutations if change.operation == "delete"]
     assert deletions
     forgotten = deletions[0].key

@@ -55,3 +55,13 @@ def test_what_was_damaged_on_its_way_is_read_again(fault, quiet):
 def test_two_closers_without_a_lease_cost_work_and_nothing_else(lease, quiet):
     rival = Member(role="closer", slot="rival", name="rival")
     assert not judged(a_world(fleet=(CLOSER, rival, LEARNER), lease=lease)).wrong
+
+
+def test_a_learner_that_diverged_while_its_work_was_on_its_way_counts_again_later(quiet):
+    """Seed 20313: eager alignment put NaN into the residual, and nothing was posted again."""
+    spoilt = tuple(Incident(at_s=at, kind="spoil", slot="learner") for at in range(20, 50, 3))
+    settings = RunSettings(
+        sync_every=3, fragments=1, overlap_steps=3, alignment="eager", uplink="I8", lease_s=12.0
+    )
+    verdict = judged(a_world(settings=settings, incidents=spoilt))
+    assert not verdict.wrong
