@@ -1,5 +1,6 @@
 """The spool: local files of the payloads a closer works on, each fetched and checked once."""
 
+import asyncio
 import itertools
 import os
 import threading
@@ -15,6 +16,9 @@ from gradientmail.store.base import Fetched, Store
 
 _HASH_STEP_BYTES = 1 << 20
 
+FETCHED_AT_ONCE = 16
+"""Objects on their way from the store at the same time, of all fragments together."""
+
 
 class Spool:
     """Files under ``directory``, one per object; the caller drops what it no longer needs."""
@@ -23,6 +27,7 @@ class Spool:
         self._directory = directory
         self._store = store
         self._attempts = itertools.count()
+        self._seats = asyncio.Semaphore(FETCHED_AT_ONCE)
         directory.mkdir(parents=True, exist_ok=True)
 
     def path(self, key: str) -> Path:
@@ -32,7 +37,8 @@ class Spool:
     async def fetch(self, key: str, *, limit_bytes: int) -> Fetched | None:
         """Bring an object in; None when there is none. Its digest is for the caller to judge."""
         part = self._part(key)
-        fetched = await self._store.fetch(key, part, limit_bytes=limit_bytes)
+        async with self._seats:
+            fetched = await self._store.fetch(key, part, limit_bytes=limit_bytes)
         if fetched is not None:
             part.rename(self.path(key))
         return fetched
@@ -59,7 +65,8 @@ class Spool:
     async def _attempt(self, ref: PayloadRef) -> tuple[Path, Fetched]:
         part = self._part(ref.key)
         try:
-            fetched = await self._store.fetch(ref.key, part, limit_bytes=ref.size_bytes)
+            async with self._seats:
+                fetched = await self._store.fetch(ref.key, part, limit_bytes=ref.size_bytes)
         except PayloadError as exc:
             raise RecordError(ref.key, f"a committed payload has grown: {exc}") from exc
         if fetched is None:

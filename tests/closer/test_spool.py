@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradientmail.closer.spool import HashedFile, Spool
+from gradientmail.closer.spool import FETCHED_AT_ONCE, HashedFile, Spool
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.records.canonical import digest_of
 from gradientmail.records.manifest import PayloadRef
@@ -110,3 +110,25 @@ def test_a_file_is_hashed_from_any_thread(tmp_path: Path) -> None:
         file.allocate(len(data))
         list(pool.map(lambda at: file.write_at(at, memoryview(data)[at : at + 4096]), starts))
         assert file.digest() == digest_of(data)
+
+
+async def test_no_more_objects_are_on_their_way_than_there_are_seats(tmp_path: Path) -> None:
+    under_way: list[int] = []
+
+    class Counting(MemoryStore):
+        now = 0
+
+        async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
+            self.now += 1
+            under_way.append(self.now)
+            await asyncio.sleep(0)
+            self.now -= 1
+            return await super().fetch(key, path, limit_bytes=limit_bytes)
+
+    store = Counting()
+    for number in range(3 * FETCHED_AT_ONCE):
+        await store.put(str(number), [BODY])
+    spool = Spool(tmp_path / "spool", store)
+    fetches = [spool.fetch(str(n), limit_bytes=10) for n in range(3 * FETCHED_AT_ONCE)]
+    assert all(await asyncio.gather(*fetches))
+    assert max(under_way) == FETCHED_AT_ONCE
