@@ -7,8 +7,8 @@ from gradientmail.closer.sweeper import PIN_PRESENCES
 from gradientmail.forecast.collecting import Collecting, Machine
 from gradientmail.forecast.fleet import DAY_S, Closers
 from gradientmail.forecast.ground import Commit, Ground
-from gradientmail.forecast.learner import Mail
 from gradientmail.forecast.ledger import Account, Lane
+from gradientmail.forecast.local import Mail
 from gradientmail.forecast.watch import Watch
 from gradientmail.protocol.closing import Closing
 from gradientmail.protocol.election import BEATS_PER_LEASE, Look, Stand, Watcher

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from gradientmail.closer.intake import JUDGED_AT_ONCE
 from gradientmail.forecast.ground import Ground
-from gradientmail.forecast.learner import Mail
 from gradientmail.forecast.ledger import Account, Lane
+from gradientmail.forecast.local import Mail
 from gradientmail.forecast.pace import Pace
 from gradientmail.protocol.closing import Adopt, Close, Closing, Look, Wait
 from gradientmail.protocol.judging import Round

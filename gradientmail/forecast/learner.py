@@ -9,19 +9,18 @@ Nothing happens between two steps at which a decision can change, so those in be
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
+from collections.abc import Callable
 
+from gradientmail.forecast.deciding import at_the_start, fate_of, next_decision
 from gradientmail.forecast.fleet import DAY_S, Learners
 from gradientmail.forecast.ground import Ground
 from gradientmail.forecast.ledger import Account, Lane
+from gradientmail.forecast.local import IDLE, Counts, Local, Mail, State, Times
 from gradientmail.forecast.looking import Looking
 from gradientmail.forecast.trace import Doing
 from gradientmail.learner.presence import BEATS_PER_PRESENCE
-from gradientmail.protocol.publishing import Hold, Publish, Publishing, Train
-from gradientmail.protocol.recovery import Fate, Posted, fate
+from gradientmail.protocol.publishing import Hold, Publish
+from gradientmail.protocol.recovery import Fate
 
 MANIFEST_READS = 2
 HEAD_AND_COMMIT = 2
@@ -29,80 +28,6 @@ HEAD_AND_COMMIT = 2
 
 EPSILON = 1e-9
 """Of a step: how far an instant may be from a boundary and still be it."""
-
-
-class State(Enum):
-    """Where a learner is in its life."""
-
-    AWAY = "away"
-    JOINING = "joining"
-    TRAINING = "training"
-    WAITING = "waiting"
-    GONE = "gone"
-
-
-class Mail(NamedTuple):
-    """A contribution."""
-
-    learner: str
-    fragment: int
-    base: int
-    steps: int
-    step_s: float
-
-
-@dataclass
-class Times:
-    """Where a learner's time went, in seconds; ``wasted`` and ``carried`` are of ``trained``."""
-
-    trained: float = 0.0
-    wasted: float = 0.0
-    carried: float = 0.0
-    waited: float = 0.0
-    joining: float = 0.0
-    away: float = 0.0
-
-    @property
-    def useful(self) -> float:
-        """Seconds of steps that were used, or are on their way."""
-        return self.trained - self.wasted - self.carried
-
-    @property
-    def total(self) -> float:
-        """Seconds from its joining on, interruptions included."""
-        return self.trained + self.waited + self.joining + self.away
-
-
-@dataclass
-class Counts:
-    """What a learner did."""
-
-    steps: int = 0
-    posted: int = 0
-    used: int = 0
-    dropped: int = 0
-    interruptions: int = 0
-    stale_steps: float = 0.0
-    aligned: int = 0
-
-
-@dataclass
-class Local:
-    """One fragment as this learner has it.
-
-    Attributes:
-        share: Its part of the model.
-        held: Newest version fetched; the one aligned with is in ``publishing``.
-        snapshot: Step at which it was published against the version aligned with.
-        posted: Contributions whose fate is not known.
-        carried: Steps of contributions that came too late, which the next one holds.
-    """
-
-    share: float
-    carried: int = 0
-    held: int = 0
-    snapshot: int | None = None
-    posted: list[Mail] = field(default_factory=list)
 
 
 class Learner:
@@ -136,11 +61,7 @@ class Learner:
         self._fragments = [
             Local(share=one.numel / ground.sizes.numel) for one in ground.sizes.fragments
         ]
-        self.publishing = Publishing(
-            schedule=self._schedule,
-            versions=(0,) * self._schedule.fragments,
-            anchored_at=(0,) * self._schedule.fragments,
-        )
+        self.publishing = at_the_start(self._schedule)
         self._looking = Looking(ground)
         self.life = 0
         self._step, self._since, self._planned = 0, 0.0, 0
@@ -243,10 +164,7 @@ class Learner:
     def leave(self) -> None:
         """Leave in good order; what is not posted by then is posted as final, or lost."""
         was_here = self.present
-        if self.state is State.AWAY:
-            self._spend(Doing.AWAY)
-        else:
-            self._stop(orderly=True)
+        self._stop(orderly=True)
         for p in range(len(self._fragments)):
             steps = self._unposted(p)
             if steps > 0 and was_here and self._ground.settings.flush_on_close:
@@ -262,16 +180,11 @@ class Learner:
             self._looking.catch_up()
         for local in self._fragments:
             self.times.carried += local.carried * local.share * self.step_s
-        doing = {
-            State.JOINING: Doing.JOINING,
-            State.WAITING: Doing.WAITING,
-            State.AWAY: Doing.AWAY,
-        }
         if self.state is State.TRAINING:
             self._train_until(self._step + self._whole_steps())
             self.times.trained += self._ground.now - self._since
-        elif self.state in doing and self.life:
-            self._spend(doing[self.state])
+        elif self.state in IDLE and self.life:
+            self._spend(IDLE[self.state])
 
     def _stop(self, *, orderly: bool = False) -> None:
         """Stop what is going on. A step half done is lost, and so is what was not saved."""
@@ -288,10 +201,8 @@ class Learner:
             self.times.wasted += now - self._since - kept * self.step_s
             self.counts.steps += whole
             self._step += kept
-        elif self.state is State.WAITING:
-            self._spend(Doing.WAITING)
-        elif self.state is State.JOINING:
-            self._spend(Doing.JOINING)
+        elif self.state in IDLE:
+            self._spend(IDLE[self.state])
         self._planned += 1
         self._following.clear()
         self._arrivals.clear()
@@ -303,10 +214,7 @@ class Learner:
             self._waste(self._unposted(p), p)
             local.snapshot, local.posted, local.carried = None, [], 0
         self._unsent, self._step = [], 0
-        fragments = self._schedule.fragments
-        self.publishing = Publishing(
-            schedule=self._schedule, versions=(0,) * fragments, anchored_at=(0,) * fragments
-        )
+        self.publishing = at_the_start(self._schedule)
 
     # -- training ----------------------------------------------------------------------------
 
@@ -315,13 +223,7 @@ class Learner:
         now = self._ground.now
         seconds = now - self._since
         self._ground.trace.span(self.name, doing, self._since, now)
-        match doing:
-            case Doing.JOINING:
-                self.times.joining += seconds
-            case Doing.WAITING:
-                self.times.waited += seconds
-            case _:
-                self.times.away += seconds
+        self.times.spend(doing, seconds)
         self._since = now
 
     def _whole_steps(self) -> int:
@@ -484,7 +386,7 @@ class Learner:
         local, pending, steps = self._fragments[p], list[Mail](), 0
         first = self.publishing.versions[p] + 1
         for mail in local.posted:
-            match self._fate(mail, range(first, version + 1)):
+            match fate_of(mail, range(first, version + 1), self._ground):
                 case Fate.PENDING:
                     pending.append(mail)
                 case Fate.DROPPED:
@@ -494,32 +396,3 @@ class Learner:
                     self.counts.used += 1
         local.posted = pending
         return steps
-
-    def _fate(self, mail: Mail, versions: Sequence[int]) -> Fate:
-        ground = self._ground
-        history = [
-            ground.commit(mail.fragment, number).as_read_by(mail.learner, mail.base)
-            for number in versions
-        ]
-        posted = Posted(key="", base=mail.base)
-        staleness = ground.settings.max_staleness
-        return fate(mail.learner, posted, history, max_staleness=staleness)
-
-
-def next_decision(publishing: Publishing, step: int, calling: frozenset[int]) -> int | None:
-    """Return the first step after ``step`` at which something is to be done, if nothing arrives.
-
-    What ``Publishing.decide`` says at each single step, without asking it at each.
-    """
-    schedule = publishing.schedule
-    following = publishing.next_round()
-    anchored_at = publishing.anchored_at[schedule.fragment_of(following)]
-    due = step if following in calling else publishing.last_step + schedule.gap(following)
-    candidates = [max(due, anchored_at + 1)]
-    if schedule.overlap_steps is not None and publishing.in_flight:
-        oldest = min(flight.at_step for flight in publishing.in_flight)
-        candidates.append(oldest + schedule.overlap_steps)
-    for candidate in sorted(max(one, step + 1) for one in candidates):
-        if not isinstance(publishing.decide(candidate, calling), Train):
-            return candidate
-    return None

@@ -9,7 +9,7 @@ from gradientmail.forecast.closer import Closer
 from gradientmail.forecast.fleet import HOUR_S, Fleet, Learners
 from gradientmail.forecast.ground import Ground
 from gradientmail.forecast.learner import Learner
-from gradientmail.forecast.ledger import Account
+from gradientmail.forecast.ledger import Account, Stored
 from gradientmail.learner.presence import BEATS_PER_PRESENCE
 
 
@@ -167,23 +167,18 @@ def results_of(
 
     beats = sum(beats_of(learner, ground) for learner in joined)
     closers = _closer(closer, fleet, ground, beats)
-    prices = fleet.store.prices
     accounts = [closer.machine.account, *(learner.account for learner in joined)]
-    money = Money(
-        learners=sum(one.rent for one in each),
-        closers=closers.rent,
-        requests_and_egress=sum(account.cost(prices) for account in accounts),
-        storage=ground.stored.cost(prices),
-    )
+    money = _money(closers, each, accounts, fleet, ground.stored)
     useful_steps = sum(learner.times.useful / learner.step_s for learner in joined)
-    contributions = sum(len(commit.used) for chain in ground.commits for commit in chain)
+    used = sum(len(commit.used) for chain in ground.commits for commit in chain)
+    traffic = [one.traffic for one in each]
     return Forecast(
         name=name,
         hours=hours,
         rounds=ground.rounds,
         round_s=statistics.fmean(closer.round_s) if closer.round_s else None,
         between_s=ground.now / ground.rounds if ground.rounds else None,
-        contributions=contributions / ground.rounds if ground.rounds else 0.0,
+        contributions=_per(used, ground.rounds),
         utilisation=of_speeds([learner.times.useful for learner in joined]),
         carried=of_speeds([learner.times.carried for learner in joined]),
         wasted=of_speeds([learner.times.wasted for learner in joined]),
@@ -193,9 +188,9 @@ def results_of(
         staleness=dict(sorted(closer.staleness.items())),
         stale_steps=_mean_stale_steps(joined),
         steps=sum(learner.counts.steps for learner in joined),
-        up_bytes_per_learner_hour=_per(sum(one.traffic.up_bytes for one in each), there_h),
-        down_bytes_per_learner_hour=_per(sum(one.traffic.down_bytes for one in each), there_h),
-        requests_per_learner_hour=_per(sum(one.traffic.requests for one in each), there_h),
+        up_bytes_per_learner_hour=_per(sum(one.up_bytes for one in traffic), there_h),
+        down_bytes_per_learner_hour=_per(sum(one.down_bytes for one in traffic), there_h),
+        requests_per_learner_hour=_per(sum(one.requests for one in traffic), there_h),
         stored_bytes=ground.stored.size_bytes,
         stored_peak_bytes=ground.stored.peak_bytes,
         money=money,
@@ -203,6 +198,22 @@ def results_of(
         closer=closers,
         learners=each,
         events=ground.agenda.events,
+    )
+
+
+def _money(
+    closers: CloserForecast,
+    learners: Sequence[LearnerForecast],
+    accounts: Sequence[Account],
+    fleet: Fleet,
+    stored: Stored,
+) -> Money:
+    prices = fleet.store.prices
+    return Money(
+        learners=sum(one.rent for one in learners),
+        closers=closers.rent,
+        requests_and_egress=sum(account.cost(prices) for account in accounts),
+        storage=stored.cost(prices),
     )
 
 

@@ -6,7 +6,8 @@ from typing import Final
 from gradientmail.closer.fleet import LOOKS_PER_PRESENCE
 from gradientmail.closer.term import STOP_LOOK_POLLS
 from gradientmail.forecast.ground import Ground
-from gradientmail.forecast.learner import Learner, State
+from gradientmail.forecast.learner import Learner
+from gradientmail.forecast.local import State
 from gradientmail.protocol.liveness import Liveness
 
 QUIET: Final = 0.45

@@ -10,7 +10,8 @@ from gradientmail.forecast.agenda import Agenda
 from gradientmail.forecast.closer import Closer
 from gradientmail.forecast.fleet import HOUR_S, Fleet, Learners
 from gradientmail.forecast.ground import Ground
-from gradientmail.forecast.learner import Learner, Mail, State
+from gradientmail.forecast.learner import Learner
+from gradientmail.forecast.local import Mail, State
 from gradientmail.forecast.reading import tensors_of
 from gradientmail.forecast.results import Forecast, results_of
 from gradientmail.forecast.sizes import sizes_of

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradientmail.forecast.learner import next_decision
+from gradientmail.forecast.deciding import next_decision
 from gradientmail.protocol.publishing import InFlight, Publishing, Train
 from gradientmail.protocol.schedule import RoundSchedule
 
