@@ -101,12 +101,12 @@ def test_the_page_keeps_the_words_around_its_tables(
     monkeypatch.setattr(train_page, "PAGE", tmp_path / "results.md")
     monkeypatch.setattr(train_page, "PLOT", tmp_path / "results.svg")
     begin, end = train_page.BEGIN, train_page.END
-    train_page.PAGE.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    train_page.PAGE.write_text(f"before\n{begin}\nstale\n{end}\nafter\n")
     found = {"all-reduce": cells("all-reduce", 2.0), "averaging": cells("averaging", 2.1)}
     train_page.write(Task(), train.TITLES, found, tuple(bars(found)))
     text = train_page.PAGE.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "old" not in text
+    assert "stale" not in text
     assert "+5.00 %" in text
     assert train_page.PLOT.read_text().startswith("<?xml")
