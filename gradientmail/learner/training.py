@@ -7,7 +7,6 @@ and ``protocol`` decides. The session runs it in the user's thread.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from torch import Tensor, nn
 
@@ -16,6 +15,7 @@ from gradientmail.learner.aligning import Meeting, align
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.parameters import FragmentTensors, Vectors
 from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.learner.wire import Wire
 from gradientmail.protocol.pace import Pace
 from gradientmail.protocol.publishing import Decision, Hold, Publish, Publishing, Train
 from gradientmail.protocol.recovery import Echo, Fate, Posted, echo, fate, reason_rejected
@@ -24,46 +24,6 @@ from gradientmail.records.commit import RoundRecord
 from gradientmail.run import Version
 
 STEP_DECAY = 0.1
-
-
-class Wire(Protocol):
-    """What the training side needs of an exchange."""
-
-    @property
-    def calling(self) -> frozenset[int]:
-        """Rounds whose grace window is open."""
-        ...
-
-    @property
-    def asked(self) -> frozenset[int] | None:
-        """Rounds that ask for this learner; None: all do."""
-        ...
-
-    progress: Progress
-
-    def take(self) -> tuple[list[Arrival], list[tuple[str, str]]]:
-        """Return what arrived since the last call, and (key, reason) of drafts refused."""
-        ...
-
-    def post(self, draft: Draft) -> None:
-        """Send a contribution on its way."""
-        ...
-
-    def give_back(self, fragment: int, key: str) -> None:
-        """Add an unused contribution to the residual."""
-        ...
-
-    def owe(self, fragment: int, vector: Tensor) -> None:
-        """Send a vector with the next contribution."""
-        ...
-
-    def forget(self, key: str) -> None:
-        """A commit has spoken of a contribution."""
-        ...
-
-    def start_over(self, fragment: int) -> None:
-        """Drop the residual: another self has sent it."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
