@@ -21,7 +21,7 @@ from gradientmail.closer.intake import Accepted
 from gradientmail.closer.spool import HashedFile
 from gradientmail.closer.summing import Fused, Posted
 from gradientmail.codecs import native
-from gradientmail.codecs.layout import FragmentLayout
+from gradientmail.codecs.layout import CHUNK, FragmentLayout
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.streaming import FileSource, PayloadReader, PayloadWriter
 from gradientmail.store.disk_errors import disk_errors
@@ -134,8 +134,8 @@ def side_by_side(threads: int) -> Iterator[Each]:
 
     def each(function: Callable[[Range], T], ranges: Iterable[Range]) -> Iterator[T]:
         every, pending = list(ranges), deque[Future[T]]()
-        if len(every) == 1:
-            yield function(every[0])
+        if not every or every[-1][1] - every[0][0] <= CHUNK:  # no thread pays
+            yield from map(function, every)
             return
         for bounds in every:
             pending.append(pool.submit(function, bounds))

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Final
 
 from gradientmail.codecs.layout import TILE
 from gradientmail.codecs.precision import Entry, Precision
@@ -20,6 +21,7 @@ METADATA_LIMIT_BYTES = 262_144
 """What the metadata may take of a header: a record with the norms of ten thousand tensors."""
 
 _PAGE = 4096
+_COMPACT: Final[Any] = {"separators": (",", ":"), "ensure_ascii": False}
 _LENGTH_BYTES = 8
 _METADATA = '{"__metadata__":'
 _OUR_METADATA = '{"__metadata__":{"gradientmail":'
@@ -159,16 +161,23 @@ class PayloadFormat:
 
     def _text(self, metadata: str | None) -> bytes:
         """Return the header's JSON: metadata first, then the entries in the order of the file."""
-        fields: dict[str, object] = {}
-        if metadata is not None:
-            fields["__metadata__"] = {"gradientmail": metadata}
-        for placed in self.placed:
-            fields[f"{placed.section}.{placed.entry.name}"] = {
+        if metadata is None:
+            return b"{" + self._entries_text
+        first = json.dumps({"__metadata__": {"gradientmail": metadata}}, **_COMPACT).encode()
+        return first[:-1] + (b"," if self.placed else b"") + self._entries_text
+
+    @cached_property
+    def _entries_text(self) -> bytes:
+        """The entries as they stand in the header's JSON, and its closing brace."""
+        fields = {
+            f"{placed.section}.{placed.entry.name}": {
                 "dtype": placed.entry.dtype,
                 "shape": [placed.items],
                 "data_offsets": [placed.offset, placed.end],
             }
-        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+            for placed in self.placed
+        }
+        return json.dumps(fields, **_COMPACT).encode()[1:]
 
 
 def _metadata(text: str) -> str | None:

@@ -31,7 +31,7 @@ def check_costs(
     """Return which process asked more, or more at once, than its formula allows."""
     slots = {member.slot: member for member in scenario.fleet}
     commits = [change.at for change in mutations if COMMIT.fullmatch(change.key)]
-    letter_bytes, version_bytes = _largest(mutations)
+    letter_bytes, version_bytes = _largest(lines, mutations)
     wrong: list[str] = []
     for line in lines:
         member = slots.get(line.process.partition("#")[0])
@@ -64,18 +64,22 @@ def _complaints(
             yield f"{line.process} had {found} {what}, and {limit:.0f} are its limit"
 
 
-def _largest(mutations: Sequence[Mutation]) -> tuple[int, int]:
-    """Return the bytes of the largest contribution, and of a version's payloads."""
+def _largest(lines: Sequence[Line], mutations: Sequence[Mutation]) -> tuple[int, int]:
+    """Return the bytes of the largest contribution, and of a version's payloads.
+
+    What was sent counts, not only what arrived: a full store takes none of a large version.
+    """
+    sent = {change.key: len(change.data or b"") for change in mutations}
     letter_bytes = 0
+    for line in lines:
+        sent.update({key: size for key, size in line.sent.items() if size})
+        if line.process.startswith("learner"):
+            letters = [size for key, size in line.sent.items() if LETTER.fullmatch(key)]
+            letter_bytes = max(letter_bytes, *letters, 0)
     versions: defaultdict[str, int] = defaultdict(int)
-    for change in mutations:
-        if change.data is None:
-            continue
-        if LETTER.fullmatch(change.key) and change.process.startswith("learner"):
-            letter_bytes = max(letter_bytes, len(change.data))
-        elif PAYLOAD.fullmatch(change.key):
-            one = change.key.partition(".")[0]  # the payloads of a version share all but a role
-            versions[one] += len(change.data)
+    for key, size in sent.items():
+        if PAYLOAD.fullmatch(key):
+            versions[key.partition(".")[0]] += size  # a version's payloads share all but a role
     return letter_bytes, max(versions.values(), default=0)
 
 

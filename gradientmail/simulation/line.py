@@ -49,6 +49,7 @@ class Line(Store):
         failed: How many of them had no answer.
         most_open: How many were under way at once, at most.
         most_bytes: How many bytes were on their way to the bucket at once, at most.
+        sent: Bytes of each object that it sent, whether or not it arrived.
         kill_at: (n, "before" or "after"): the process dies when its n-th operation, counted from
             1, is about to be sent, or has just been applied.
     """
@@ -65,6 +66,7 @@ class Line(Store):
         self.process = process.name
         self.began = self.ended = process.now
         self._open = self._bytes = 0
+        self.sent: dict[str, int] = {}
         self.kill_at: tuple[int, str] | None = None
         self._process, self._bucket, self._weather = process, bucket, weather
         self._log, self._rng = log, rng
@@ -122,6 +124,7 @@ class Line(Store):
         self.operations += 1
         self._open += 1
         self._bytes += size_bytes
+        self.sent[key] = size_bytes
         self.most_open = max(self.most_open, self._open)
         self.most_bytes = max(self.most_bytes, self._bytes)
         try:

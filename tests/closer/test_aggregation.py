@@ -3,7 +3,7 @@
 import errno
 import os
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, get_ident
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import torch
 from gradientmail.algorithm import algorithm_of
 from gradientmail.closer.aggregation import Files, aggregate, roles, side_by_side
 from gradientmail.closer.intake import Accepted
+from gradientmail.codecs.layout import CHUNK
 from gradientmail.config import RunSettings
 from gradientmail.errors import PayloadError, StoreFullError
 from tests.closer.bench import make_bench
@@ -59,17 +60,26 @@ def test_ranges_are_gone_through_side_by_side_and_come_in_their_order() -> None:
         return bounds[0]
 
     with side_by_side(2) as each:
-        assert list(each(meet, [(n, n + 1) for n in range(10)])) == list(range(10))
+        assert list(each(meet, [(n * CHUNK, (n + 1) * CHUNK) for n in range(10)])) == [
+            n * CHUNK for n in range(10)
+        ]
+
+
+def test_what_fits_in_a_chunk_starts_no_thread() -> None:
+    with side_by_side(2) as each:
+        threads = set(each(lambda _: get_ident(), [(0, 64), (64, 128)]))
+        assert threads == {get_ident()}
+        assert not list(each(lambda _: get_ident(), []))
 
 
 def test_an_error_in_one_range_ends_all_and_torch_keeps_its_threads() -> None:
     before = torch.get_num_threads()
 
     def fail(bounds: tuple[int, int]) -> int:
-        if bounds[0] == 3:
+        if bounds[0] == 3 * CHUNK:
             raise PayloadError("no")
         return bounds[0]
 
     with pytest.raises(PayloadError, match="no"), side_by_side(2) as each:
-        list(each(fail, [(n, n + 1) for n in range(100)]))
+        list(each(fail, [(n * CHUNK, (n + 1) * CHUNK) for n in range(100)]))
     assert torch.get_num_threads() == before
