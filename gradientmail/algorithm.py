@@ -180,6 +180,7 @@ def by_name(values: Mapping[str, Any]) -> dict[str, Any]:
         SettingsError: one has no name by which other processes could make it.
 
     Example:
+        >>> from gradientmail.algorithms.outer.sgd import Nesterov
         >>> by_name({"outer": Nesterov(lr=0.4), "quorum": 2})
         {'outer': 'nesterov', 'outer_lr': 0.4, 'outer_settings': {'momentum': 0.9}, 'quorum': 2}
     """

@@ -54,8 +54,7 @@ class SquareSums:
     whatever order the chunks come. Padding counts to the slot before it. Memory: one number for
     each tile, and for each slot that shares one.
 
-    >>> from gradientmail.codecs import native
-    from gradientmail.codecs.layout import layout
+    >>> from gradientmail.codecs.layout import layout
     >>> sums = SquareSums(layout([("w", 4096)]))
     >>> sums.add(0, torch.full((4096,), 2.0))
     >>> sums.norms()

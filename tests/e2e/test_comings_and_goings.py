@@ -77,6 +77,7 @@ class Skewed(SystemClock):
     """A clock whose idea of the date is off."""
 
     def __init__(self, off_s: float) -> None:
+        super().__init__()
         self._off_s = off_s
 
     def now(self) -> float:
