@@ -35,7 +35,7 @@ class Fleet:
         self._liveness = self._liveness.observed(self._clock.now(), tags)
 
     async def look(self) -> None:
-        """Look once, and read what is new."""
+        """Look once, and read what is new; who showed and says nothing readable is no learner."""
         entries = await self._mailbox.learners()
         changed = [
             (name, entry.tag)
@@ -45,7 +45,7 @@ class Fleet:
         seats = asyncio.Semaphore(READ_AT_ONCE)
         await asyncio.gather(*(self._read(name, tag, seats) for name, tag in changed))
         tags = {name: tag for name, (tag, _) in self._seen.items()}
-        self._liveness = self._liveness.observed(self._clock.now(), tags)
+        self._liveness = self._liveness.observed(self._clock.now(), tags).restricted_to(tags)
         for name, (_, presence) in self._seen.items():
             if presence.left:
                 self._liveness = self._liveness.left(name)

@@ -11,7 +11,7 @@ No learner's clock is read. A closer that did not look for half of presence_s wa
 and proves nobody's silence: who was live then is observed anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 
@@ -55,6 +55,11 @@ class Liveness:
         """Take note that the presence ``learner`` was last seen with says that it left."""
         gone = replace(self.sightings[learner], left=True)
         return replace(self, sightings={**self.sightings, learner: gone})
+
+    def restricted_to(self, names: Collection[str]) -> "Liveness":
+        """Forget everyone else: what shows under their names is no learner's presence."""
+        known = {name: seen for name, seen in self.sightings.items() if name in names}
+        return replace(self, sightings=known)
 
     def live(self, now: float) -> frozenset[str]:
         """Return who is live at ``now``; silence while the closer was stalled does not count."""

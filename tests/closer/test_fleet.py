@@ -62,6 +62,35 @@ async def test_the_versions_of_live_learners_are_pinned(tmp_path: Path) -> None:
     assert fleet.pinned(1) == set()
 
 
+async def test_whoever_shows_at_a_glance_is_live_until_a_look_finds_who_left(
+    tmp_path: Path,
+) -> None:
+    bench, fleet = await fleet_of(tmp_path)
+    await bench.show("ann")
+    await bench.show("bob", left=True)
+    await fleet.glance()
+    assert fleet.live() == {"ann", "bob"}
+    await fleet.look()
+    assert fleet.live() == {"ann"}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\x00", b'{"kind":"presence/1"}'])
+async def test_what_showed_at_a_glance_and_is_no_presence_is_no_learner(
+    body: bytes, tmp_path: Path
+) -> None:
+    """A round waits for it until the next look, and not until it falls silent."""
+    bench, fleet = await fleet_of(tmp_path)
+    await bench.show("ann")
+    await bench.store.put("learners/eve.json", [body])
+    await fleet.glance()
+    await fleet.look()
+    assert fleet.live() == {"ann"}
+    await bench.store.put("learners/eve.json", [body + b" "])
+    await fleet.glance()  # another term
+    await fleet.look()
+    assert fleet.live() == {"ann"}
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\x00", b'{"kind":"presence/1"}'])
 async def test_an_object_that_is_no_presence_is_no_learner(body: bytes, tmp_path: Path) -> None:
     """No round may wait for it."""
@@ -96,6 +125,7 @@ async def test_a_presence_that_cannot_be_read_hides_nobody_else(
     fleet = Fleet(Mailbox(store), bench.clock, run=bench.run.name, presence_s=PRESENCE_S)
     await bench.show("ann")
     await bench.show("eve")
+    await fleet.glance()
     await fleet.look()
     assert fleet.live() == {"ann"}
     await pass_time(bench, fleet, PRESENCE_S + fleet.look_every_s)

@@ -66,6 +66,13 @@ def test_what_was_live_before_a_stall_still_has_to_show_itself() -> None:
     assert seen(*looks).live(1061) == frozenset()
 
 
+def test_whoever_turns_out_to_be_no_learner_is_forgotten() -> None:
+    liveness = seen((0, {"a": "t1", "gone": "t1", "eve": "t1"})).left("gone")
+    liveness = liveness.restricted_to({"a", "gone", "bob"})
+    assert liveness.live(1) == {"a"}
+    assert liveness.observed(2, {"a": "t1", "gone": "t1"}).live(2) == {"a"}
+
+
 @given(
     gaps=st.lists(st.floats(0.0, 300.0), max_size=40),
     beats_s=st.floats(0.1, PRESENCE_S / 3),
