@@ -83,8 +83,16 @@ class Outbox:
         self._order(lambda: self._withdraw(fragment, key))
 
     def forget(self, key: str) -> None:
-        """A commit has spoken of the contribution under ``key``: it need not be acknowledged."""
-        self._order(lambda: self._forget(key))
+        """A commit has spoken of the contribution under ``key``: it need not be acknowledged.
+
+        At once, unless it is still to be encoded: as an order it would put off the next saving.
+        """
+        with self._lock:
+            posting, task = self._open.pop(key, (None, None))
+        if task is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
+        if posting is None:
+            self._order(lambda: self._forget(key))
 
     def start_over(self, fragment: int) -> None:
         """Another self of ours has sent what is left of ``fragment``: drop the residual."""
@@ -159,7 +167,7 @@ class Outbox:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._changed.set()
-        if not task.cancelled():
+        if not task.cancelled() and task.exception() is not None:
             self._order(lambda: task)
 
     def _format(self, fragment: int) -> PayloadFormat:

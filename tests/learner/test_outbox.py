@@ -396,6 +396,36 @@ async def test_what_a_commit_spoke_of_is_forgotten_even_before_it_is_acknowledge
         assert torch.equal(at.residual(), torch.zeros(4096))
 
 
+@pytest.mark.parametrize("fault", [None, Fault.LOSE_ANSWER])
+async def test_what_is_forgotten_puts_off_no_saving(fault: Fault | None) -> None:
+    """Right after a commit the state is saved: skipped, a kill would cost the steps before it."""
+    faulty = FaultyStore(MemoryStore(), always("put", fault) if fault else healthy)
+    async with office(faulty, uplink="I4") as at:
+        draft = at.draft(some_delta(0))
+        at.outbox.post(draft)
+        await at.pass_time(3.0)
+        at.outbox.forget(draft.key)
+        assert saved(at)["postings"] == []
+        assert at.outbox.settled
+        await faulty.delete([draft.key])
+        faulty.plan = healthy
+        await at.pass_time(10.0)
+        assert await at.store.read(draft.key) is None, "it is tried no more"
+
+
+async def test_an_acknowledgement_puts_off_no_saving() -> None:
+    faulty = FaultyStore(MemoryStore(), always("put", Fault.NOT_APPLIED))
+    async with office(faulty) as at:
+        at.outbox.post(at.draft(some_delta(0)))
+        await at.pass_time(3.0)
+        faulty.plan = healthy
+        passing, postings = asyncio.create_task(at.pass_time(10.0)), []
+        while not passing.done():
+            postings.append(len(saved(at)["postings"]))
+            await asyncio.sleep(0)
+        assert set(postings) == {1, 0}
+
+
 async def test_a_draft_that_is_not_encoded_yet_is_not_settled_by_being_forgotten() -> None:
     """Its residual is still to come, and a state saved now would lack it."""
     async with office(uplink="I4") as at:
