@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gradientmail.chaos.places import SkippedError
 from gradientmail.chaos.stage import LEARNERS, Stage
+from gradientmail.tasks import race
 from gradientmail.testing.proxy import Message, Wire, healthy
 
 CLOSER, SECOND = "closer", "closer-2"
@@ -75,10 +76,13 @@ async def crash_learner(stage: Stage) -> None:
 
 
 async def kill_anyone(stage: Stage) -> None:
-    """Kill somebody at a random instant, sometimes all; start them again."""
+    """Kill somebody at a random instant, sometimes all; start them again.
+
+    Half a run is the longest between two of them: one of few rounds may last no second.
+    """
     everyone = (CLOSER, *LEARNERS)
     while True:
-        await stage.wait(0.2, 2.5)
+        await race(stage.wait(0.2, 2.5), stage.until_closed(stage.rounds // 2))
         names = everyone if stage.rng.random() < 0.15 else (stage.rng.choice(everyone),)
         for name in names:
             stage.kill(name)

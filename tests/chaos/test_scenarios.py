@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from gradientmail.chaos.places import (
 )
 from gradientmail.chaos.scenarios import SCENARIOS, crash_points, spoiling
 from gradientmail.clock import SystemClock
+from gradientmail.tasks import race
 from gradientmail.testing.proxy import Message
 from gradientmail.testing.servers import S3Server
 
@@ -57,6 +59,37 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_a_broken_run_is_sound(name: str, rounds: int, place: Place, tmp_path: Path) -> None:
     verdict = play(name, place, tmp_path, rounds=rounds)
     assert verdict.recoveries.faults == len(verdict.did) > 0
+
+
+class Brief:
+    """A stage whose run has closed half its rounds before a random wait is over."""
+
+    rounds = 20
+
+    def __init__(self) -> None:
+        self.rng = random.Random(0)
+        self.killed: list[str] = []
+        self.started = asyncio.Event()
+
+    async def wait(self, low_s: float, high_s: float) -> None:
+        if low_s:
+            await asyncio.Event().wait()
+
+    async def until_closed(self, more: int) -> None:
+        assert more == self.rounds // 2
+
+    def kill(self, name: str) -> None:
+        self.killed.append(name)
+
+    def start(self, name: str) -> None:
+        self.started.set()
+
+
+async def test_a_run_that_is_soon_over_sees_a_kill_too() -> None:
+    stage: Any = Brief()
+    async with asyncio.timeout(10.0):
+        await race(scenarios.kill_anyone(stage), stage.started.wait())
+    assert stage.killed
 
 
 @pytest.mark.parametrize("name", ["crash-closer", "crash-learner"])
