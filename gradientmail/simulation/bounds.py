@@ -5,7 +5,7 @@ With P fragments, M members of the fleet, a process's polls and leases (its seco
 that the weather left without an answer, each of which is asked again:
 
     requests of a learner   40 + (4 + P) * polls + 12 * versions + 3 * unanswered
-    requests of a closer    the same with (4 + 2P + M) * polls + 10 * leases
+    requests of a closer    the same with (4 + 2P + M) * polls + 10 * leases + (12 + 4M) * versions
     at once, a learner      3P + 4 requests, and P contributions and 64 KiB on their way
     at once, a closer       8P + M + 4 requests, and P versions and 64 KiB on their way
     payloads and mail       once the faults have stopped, nothing under a boundary that was there
@@ -50,12 +50,13 @@ def _complaints(
     lived_s = (line.ended - line.began) * member.clock.rate
     polls, leases = lived_s / scenario.settings.poll_s, lived_s / scenario.settings.lease_s
     if member.role == "learner":
-        routine, at_once = (4 + fragments) * polls, 3 * fragments + 4
+        routine, at_once = (4 + fragments) * polls + 12 * versions, 3 * fragments + 4
     else:
         routine = (4 + 2 * fragments + members) * polls + 10 * leases
+        routine += (12 + 4 * members) * versions
         at_once = 8 * fragments + members + 4
     limits = {
-        "requests": (line.operations, 40 + routine + 12 * versions + 3 * line.failed),
+        "requests": (line.operations, 40 + routine + 3 * line.failed),
         "requests at once": (line.most_open, at_once),
         "bytes on their way": (line.most_bytes, fragments * largest_bytes + SMALL_BYTES),
     }
