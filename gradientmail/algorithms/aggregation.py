@@ -137,7 +137,9 @@ class Aggregation:
             [None if norm is None else norm * clip for norm in own.norms]
             for own, clip in zip(self.counters, self._clips, strict=True)
         ]
-        mean = WeightedMean().coefficients(names, weights, clipped, self._norms_of)
+        # Statistics replace each other: what is late against older ones cannot be added to these.
+        timely = [0.0 if c.staleness else w for c, w in zip(self.counters, weights, strict=True)]
+        mean = WeightedMean().coefficients(names, timely, clipped, self._norms_of)
         if isinstance(rule, RangeMerge):
             whole = Whole(self.layout, self.sources, clipped, self._clips)
             parameters = [bounds for bounds in self._ranges() if bounds[0] < end]

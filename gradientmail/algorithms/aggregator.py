@@ -174,7 +174,7 @@ class Aggregator:
         guard: What to do about a learner that went elsewhere.
 
     Float buffers are no parameters: they become their plain weighted mean, whatever the rule (a
-    variance that is extrapolated may turn negative).
+    variance that is extrapolated may turn negative), of what is against the newest version.
     """
 
     merge: Merge | RangeMerge

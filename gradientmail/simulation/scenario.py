@@ -25,7 +25,8 @@ DAMAGE = (Fault.TRUNCATED, Fault.FLIPPED)
 
 Role = Literal["closer", "learner", "hostile"]
 Lease = Literal["kept", "no-lease", "wrong-clock"]
-LEASES: Final[tuple[Lease, ...]] = (*("kept",) * 7, "no-lease", "wrong-clock")
+KEPT: Final[tuple[Lease]] = ("kept",)
+LEASES: Final[tuple[Lease, ...]] = (*KEPT * 7, "no-lease", "wrong-clock")
 Befalls = Literal["kill", "pause", "spoil", "foreign", "delete", "forge", "deface", "restore"]
 
 
@@ -114,7 +115,7 @@ def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
     outage = rng.random() < 0.03
     polls = rng.uniform(100.0, 200.0) if rng.random() < 0.05 else rng.uniform(20.0, 60.0)
     busy_s = polls * settings.poll_s + OUTAGE_S * outage
-    lease: Lease = rng.choice(LEASES)
+    lease = rng.choice(LEASES)
     learners = _learners(rng, settings, busy_s)
     fleet = (*_closers(rng, settings, busy_s, 1 if lease == "kept" else 2), *learners)
     fastest = max(member.clock.rate for member in fleet if member.role == "closer")

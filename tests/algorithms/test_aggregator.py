@@ -180,6 +180,20 @@ def test_buffers_become_the_plain_mean_of_the_learners_whatever_the_rule(merge: 
     assert state.sections[MOMENTUM][NORMED.parameters_end :].any().item() is False
 
 
+def test_statistics_against_an_older_version_do_not_move_them() -> None:
+    """Two that saw a variance fall from 1 to .25 agree on .25, also when one comes late."""
+    first = {"w": [0.0, 0.0], "running_mean": [0.0, 0.0], "running_var": [1.0, 1.0]}
+    fall = {"w": [0.5, 0.5], "running_mean": [0.0, 0.0], "running_var": [0.75, 0.75]}
+    state = state_of(NORMED, params=first)
+    state = MEAN.close_round(state, [contribution(NORMED, fall)]).state
+    late = contribution(NORMED, fall)
+    late = replace(late, counters=replace(late.counters, staleness=1))
+    state = MEAN.close_round(state, [late]).state
+    found = tensors(NORMED, state.sections[PARAMS])
+    assert found["running_var"] == close(0.25, 0.25)
+    assert found["w"] == close(-1.0, -1.0)
+
+
 def test_statistics_do_not_hide_what_the_weights_do() -> None:
     """Norms, cosine and clipping look at parameters: these two oppose, their means agree."""
     huge = {"running_mean": [1e4, 1e4], "running_var": [1e4, 1e4]}
