@@ -153,6 +153,8 @@ class World:
             task = asyncio.create_task(creating)
             process.on_death(task.cancel)
             await asyncio.wait([task])
+            if process.alive:
+                task.result()
 
     async def _inhabit(self, member: Member) -> None:
         """Live in one slot, life after life."""

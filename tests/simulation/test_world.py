@@ -61,7 +61,13 @@ def test_a_learner_that_diverged_while_its_work_was_on_its_way_counts_again_late
     """Seed 20313: eager alignment put NaN into the residual, and nothing was posted again."""
     spoilt = tuple(Incident(at_s=at, kind="spoil", slot="learner") for at in range(20, 50, 3))
     settings = RunSettings(
-        sync_every=3, fragments=1, overlap_steps=3, alignment="eager", uplink="I8", lease_s=12.0
+        sync_every=3,
+        fragments=1,
+        overlap_steps=3,
+        alignment="eager",
+        mixing=0.3,
+        uplink="I8",
+        lease_s=12.0,
     )
     verdict = judged(a_world(settings=settings, incidents=spoilt))
     assert not verdict.wrong
