@@ -103,24 +103,9 @@ def url_place(url: str, home: Path) -> Iterator[Place]:
 @contextlib.contextmanager
 def server_place(server: S3Server, home: Path) -> Iterator[Place]:
     """A bucket; between it and the processes, but not us, a proxy that can break its answers."""
-    with fault_proxy(server) as proxy, _environment(server.environment()):
+    with fault_proxy(server) as proxy, server.exported():
         url = f"s3://{server.bucket}/{home.name}"
         yield Place(url, home / "local", proxy.server.environment(), proxy)
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process for a while."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager

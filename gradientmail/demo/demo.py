@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -84,23 +83,8 @@ def _place(store: str, out: Path) -> Iterator[str]:
     if store == "local":
         yield str(out / "run")
         return
-    with seaweedfs(out / "seaweedfs") as server, _exported(server.environment()):
+    with seaweedfs(out / "seaweedfs") as server, server.exported():
         yield f"s3://{server.bucket}/run"
-
-
-@contextlib.contextmanager
-def _exported(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, for ourselves and for children."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 async def _interruptible(url: str, out: Path, scale: Scale, console: Console) -> None:

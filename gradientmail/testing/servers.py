@@ -51,6 +51,17 @@ class S3Server:
             "AWS_REGION": self.region,
         }
 
+    @contextlib.contextmanager
+    def exported(self) -> Iterator[None]:
+        """Set these variables for a while, for ourselves and for children that we start."""
+        before = dict(os.environ)
+        os.environ.update(self.environment())
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
 
 @contextlib.contextmanager
 def seaweedfs(directory: Path) -> Iterator[S3Server]:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -68,7 +68,7 @@ def run(options: Options) -> Iterator[Result]:
         for start, clients in SERVERS[options.size]:
             name = start.__name__
             try:
-                with start(Path(scratch, name)) as server, _environment(server):
+                with start(Path(scratch, name)) as server, server.exported():
                     for client in clients:
                         yield from _s3(name, server, client, options)
             except ServerStartError as error:
@@ -112,17 +112,6 @@ def _s3(name: str, server: S3Server, client: StoreClient, options: Options) -> I
 
 def _opened(url: str, client: StoreClient = "obstore") -> Store:
     return open_store(url, clock=SystemClock(), rng=system_random(), client=client)
-
-
-@contextmanager
-def _environment(server: S3Server) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(server.environment())
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 # -- side by side ---------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import os
 import random
 import socket
 from pathlib import Path
@@ -5,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradientmail.testing import servers
-from gradientmail.testing.servers import ServerStartError, free_ports, seaweedfs
+from gradientmail.testing.servers import S3Server, ServerStartError, free_ports, seaweedfs
 
 
 def test_ports_keep_clear_of_each_others_grpc_ports() -> None:
@@ -40,3 +41,13 @@ def test_a_missing_program_is_told_with_how_to_install_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServerStartError, match="pip install"), seaweedfs(tmp_path / "data"):
         pass
+
+
+def test_what_a_server_exports_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    before = dict(os.environ)
+    with pytest.raises(KeyError), S3Server("http://127.0.0.1:1").exported():
+        assert os.environ["AWS_ENDPOINT_URL_S3"] == "http://127.0.0.1:1"
+        raise KeyError
+    assert dict(os.environ) == before
