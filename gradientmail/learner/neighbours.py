@@ -4,16 +4,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from gradientmail.algorithm import FAST, SLOW
-from gradientmail.algorithms.aggregator import PARAMS
 from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.payload import PayloadFormat
-from gradientmail.codecs.streaming import BufferSource, BufferTarget, PayloadReader, PayloadWriter
+from gradientmail.codecs.streaming import BufferTarget, PayloadWriter, decoded
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.learner.desk import Desk
+from gradientmail.learner.payloads import checked_params
 from gradientmail.learner.posts import Arrival, Draft
 from gradientmail.records import canonical, keys
 from gradientmail.records.contribution import ContributionRecord
@@ -54,7 +53,7 @@ class Neighbours:
     async def post(self, posting: Posting, draft: Draft) -> None:
         """Put until it is acknowledged; the name is ours alone."""
         payload_format = self._format(posting.fragment)
-        data: bytearray = await self._desk.offload(encoded, payload_format, posting)
+        data, digest = await self._desk.offload(_hashed, payload_format, posting)
         record = ContributionRecord(
             run=self._run.name,
             learner=self._desk.name,
@@ -68,7 +67,7 @@ class Neighbours:
             final=draft.final,
             precision=self._run.algorithm.commit_dtype,
             norms=(),
-            digest=canonical.digest_of(memoryview(data)),
+            digest=digest,
             nonce=draft.nonce,
         )
         header = payload_format.header(canonical.encode(record).decode())
@@ -96,7 +95,7 @@ class Neighbours:
         except (PayloadError, RecordError) as exc:
             self._desk.log.warning("ignoring %s: %s", key, exc)
             return None
-        return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
+        return vectors
 
     async def newest(self, fragment: int, beyond: int = 0) -> Arrival | None:
         """Return what someone posted last, ourselves first; None: nothing above ``beyond``."""
@@ -117,12 +116,16 @@ class Neighbours:
             RecordError: it is missing or damaged.
         """
         origin = self._run.origin(fragment)
-        data = await self.persist(lambda: self._store.read(origin.params.key))
-        if data is None or canonical.digest_of(data) != origin.params.digest:
-            raise RecordError(origin.params.key, "the first parameters are missing or damaged")
+        ref, device = origin.params, self._desk.device
         form = self._run.algorithm.params_format(self._run.layouts[fragment].numel)
-        vectors: Vectors = await self._desk.offload(decoded, form, data)
-        return Arrival(version=origin, params=vectors[PARAMS].to(self._desk.device))
+        data = await self.persist(lambda: self._store.read(ref.key, 0, ref.size_bytes + 1))
+        try:
+            params: Tensor = await self._desk.offload(
+                checked_params, ref, data or b"", form, device
+            )
+        except PayloadError as exc:
+            raise RecordError(ref.key, "the first parameters are missing or damaged") from exc
+        return Arrival(version=origin, params=params)
 
     async def sweep(self, fragment: int, version: int) -> None:
         """Delete what we posted for ``version``."""
@@ -138,8 +141,14 @@ class Neighbours:
         """Return ``posting`` as everybody else decodes it."""
         payload_format = self._format(posting.fragment)
         data = payload_format.header(None) + encoded(payload_format, posting)
-        vectors = decoded(payload_format, data)
-        return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
+        return self._decoded(payload_format, data)
+
+    def _decoded(self, payload_format: PayloadFormat, data: bytes) -> Vectors:
+        """Return every section of a whole payload object, on the learner's device."""
+        return {
+            section: decoded(data, payload_format, section=section).to(self._desk.device)
+            for section in payload_format.sections
+        }
 
     def _judged(self, key: str, fragment: int, version: int, data: bytes) -> Vectors:
         payload_format = self._format(fragment)
@@ -151,7 +160,7 @@ class Neighbours:
             raise PayloadError("it is of another run, fragment or round")
         if canonical.digest_of(memoryview(data)[header.data_start :]) != record.digest:
             raise PayloadError("its data differs from its record's digest")
-        return decoded(payload_format, data)
+        return self._decoded(payload_format, data)
 
     def _format(self, fragment: int) -> PayloadFormat:
         return self._run.algorithm.gossip_format(self._run.layouts[fragment].numel)
@@ -183,15 +192,7 @@ def encoded(payload_format: PayloadFormat, posting: Posting) -> bytearray:
     return target.data
 
 
-def decoded(payload_format: PayloadFormat, data: bytes | bytearray) -> Vectors:
-    """Return every section of a whole payload object.
-
-    Raises:
-        PayloadError: the bytes are not of this form, or not finite.
-    """
-    reader = PayloadReader(payload_format, BufferSource(data))
-    vectors = {section: torch.empty(payload_format.numel) for section in payload_format.sections}
-    for section, vector in vectors.items():
-        for start, stop in chunks(0, payload_format.numel):
-            reader.read(section, start, stop, out=vector[start:stop])
-    return vectors
+def _hashed(payload_format: PayloadFormat, posting: Posting) -> tuple[bytearray, str]:
+    """Return the data of a posting and their digest."""
+    data = encoded(payload_format, posting)
+    return data, canonical.digest_of(memoryview(data))

@@ -66,7 +66,7 @@ class Payloads:
         params_format = algorithm.params_format(layout.numel)
         data = await self._read(newest.params)
         params: Tensor = await self._desk.offload(
-            _checked_params, newest.params, data, params_format, self._desk.device
+            checked_params, newest.params, data, params_format, self._desk.device
         )
         return params
 
@@ -106,9 +106,14 @@ def _check(ref: PayloadRef, data: bytes) -> None:
         raise PayloadError(f"{ref.key} differs from its record's digest")
 
 
-def _checked_params(
+def checked_params(
     ref: PayloadRef, data: bytes, params_format: PayloadFormat, device: torch.device
 ) -> Tensor:
+    """Return a version's parameters on ``device``.
+
+    Raises:
+        PayloadError: the bytes are not those of ``ref``, or not of the format.
+    """
     _check(ref, data)
     return decoded(data, params_format, section=PARAMS).to(device)
 
