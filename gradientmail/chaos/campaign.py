@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final, Self
 
 from gradientmail.chaos.judging import Verdict, judged
-from gradientmail.chaos.noise import Noise
+from gradientmail.chaos.noise import LEAST_TWINS, Noise
 from gradientmail.chaos.places import (
     Place,
     SkippedError,
@@ -144,7 +144,7 @@ class Campaign:
         )
         seconds = median(twin.seconds for twin in twins)
         wrong = tuple(line for twin in twins for line in twin.wrong)
-        noise = Noise(losses) if len(losses) > 2 else None
+        noise = Noise(losses) if len(losses) >= LEAST_TWINS else None
         self.tell(
             f"{len(twins)} undisturbed twins on {store}: {seconds:.0f} s each, "
             f"T = {promised:.1f} s"

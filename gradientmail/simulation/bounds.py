@@ -73,7 +73,7 @@ def _largest(lines: Sequence[Line], mutations: Sequence[Mutation]) -> tuple[int,
     sent = {change.key: len(change.data or b"") for change in mutations}
     letter_bytes = 0
     for line in lines:
-        sent.update({key: size for key, size in line.sent.items() if size})
+        sent.update(line.sent)
         if line.process.startswith("learner"):
             letters = [size for key, size in line.sent.items() if LETTER.fullmatch(key)]
             letter_bytes = max(letter_bytes, *letters, 0)

@@ -124,7 +124,8 @@ class Line(Store):
         self.operations += 1
         self._open += 1
         self._bytes += size_bytes
-        self.sent[key] = size_bytes
+        if size_bytes:
+            self.sent[key] = size_bytes
         self.most_open = max(self.most_open, self._open)
         self.most_bytes = max(self.most_bytes, self._bytes)
         try:

@@ -2,16 +2,12 @@
 
 import json
 import random
-import re
 
 from gradientmail.clock import fresh_nonce
 from gradientmail.records import keys
 from gradientmail.simulation.bucket import Bucket
+from gradientmail.simulation.checks import OPERATOR, SWEPT
 from gradientmail.testing.damage import broken_records
-
-NAME = "operator"
-
-_SWEPT = re.compile(r"swept/(\d{4})/(\d{10})\.json")
 
 STRAYS = (
     "mail/",
@@ -33,10 +29,10 @@ def add_foreign(bucket: Bucket, rng: random.Random) -> None:
     letters = [entry.key for entry in bucket.list(keys.MAIL) if keys.parse_mail(entry.key)]
     choice = rng.randrange(4)
     if choice == 0 or not letters:
-        bucket.put(NAME, rng.choice(STRAYS), rng.randbytes(rng.choice([0, 20, 5000])))
+        bucket.put(OPERATOR, rng.choice(STRAYS), rng.randbytes(rng.choice([0, 20, 5000])))
         return
     if choice == 1:
-        bucket.put(NAME, keys.learner("ghost"), rng.randbytes(30))
+        bucket.put(OPERATOR, keys.learner("ghost"), rng.randbytes(30))
         return
     letter = rng.choice(letters)
     parsed, data = keys.parse_mail(letter), bucket.read(letter)
@@ -45,7 +41,7 @@ def add_foreign(bucket: Bucket, rng: random.Random) -> None:
     base = parsed.base + rng.randint(0, 1)
     key = keys.mail(parsed.fragment, base, parsed.learner, fresh_nonce(rng))
     forged = [data, data[: rng.randrange(len(data))], rng.randbytes(len(data)), b""]
-    bucket.put(NAME, key, rng.choice(forged))
+    bucket.put(OPERATOR, key, rng.choice(forged))
 
 
 def delete_some(bucket: Bucket, rng: random.Random) -> None:
@@ -64,7 +60,7 @@ def delete_some(bucket: Bucket, rng: random.Random) -> None:
     ]
     doomed = rng.choice([_hints(bucket), read, swept, list(STRAYS)])
     if doomed:
-        bucket.delete(NAME, rng.choice(doomed))
+        bucket.delete(OPERATOR, rng.choice(doomed))
 
 
 def deface(bucket: Bucket, rng: random.Random) -> None:
@@ -74,7 +70,7 @@ def deface(bucket: Bucket, rng: random.Random) -> None:
     found = bucket.read(rng.choice(hints)) or b"{}"
     broken = [body for _, body in broken_records(found)]
     other = bucket.read(rng.choice(hints)) or b""
-    bucket.put(NAME, rng.choice(hints), rng.choice([other, rng.choice(broken)]))
+    bucket.put(OPERATOR, rng.choice(hints), rng.choice([other, rng.choice(broken)]))
 
 
 def _hints(bucket: Bucket) -> list[str]:
@@ -88,7 +84,7 @@ def _boundaries(bucket: Bucket) -> dict[int, int]:
     """Return how far each fragment was swept."""
     found: dict[int, int] = {}
     for entry in bucket.list("swept/"):
-        if match := _SWEPT.fullmatch(entry.key):
+        if match := SWEPT.fullmatch(entry.key):
             p, version = int(match[1]), int(match[2])
             found[p] = max(found.get(p, -1), version)
     return found
@@ -105,7 +101,7 @@ def forge_head(bucket: Bucket, rng: random.Random, *, back: bool) -> None:
     if not back and rng.random() < 0.2:
         head |= {"stopping": True, "done": True}
     text = json.dumps(head, sort_keys=True, separators=(",", ":"))
-    bucket.put(NAME, keys.HEAD, text.encode() if back or rng.random() < 0.9 else found[:50])
+    bucket.put(OPERATOR, keys.HEAD, text.encode() if back or rng.random() < 0.9 else found[:50])
 
 
 def ask_to_stop(bucket: Bucket) -> None:
@@ -118,4 +114,4 @@ def ask_to_stop(bucket: Bucket) -> None:
         "nonce": "0" * 32,
     }
     text = json.dumps(stop, sort_keys=True, separators=(",", ":"))
-    bucket.create(NAME, keys.STOP, text.encode())
+    bucket.create(OPERATOR, keys.STOP, text.encode())

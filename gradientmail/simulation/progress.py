@@ -1,17 +1,15 @@
 """Progress: how far a calm run must come, and within which time."""
 
 import json
-import re
 from collections.abc import Mapping
 
 from gradientmail.simulation.bucket import Bucket
+from gradientmail.simulation.checks import COMMIT
 from gradientmail.simulation.line import LATEST_S
 from gradientmail.simulation.scenario import Scenario
 
 VERSIONS = 2
 """Versions every fragment must gain."""
-
-_COMMIT = re.compile(r"commits/([0-9]{4})/([0-9]{10})\.json")
 
 
 class Goal:
@@ -44,7 +42,7 @@ class Goal:
     def _versions(self) -> list[int]:
         versions = [0] * self._fragments
         for entry in self._bucket.list("commits/"):
-            if match := _COMMIT.fullmatch(entry.key):
+            if match := COMMIT.fullmatch(entry.key):
                 fragment = int(match[1])
                 versions[fragment] = max(versions[fragment], int(match[2]))
         return versions
