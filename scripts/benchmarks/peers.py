@@ -47,12 +47,6 @@ TORCHFT = Peer(
     packages=(("torch==2.13.0", "numpy"), ("torchft-nightly",)),
     check="import torchft, torchft.local_sgd",
 )
-HIVEMIND = Peer(
-    name="hivemind",
-    pythons=("python3.11", "python3.10", "python3.12"),
-    packages=(("torch==2.13.0", "numpy", "setuptools<80"), ("hivemind",)),
-    check="import hivemind",
-)
 
 
 class PeerError(RuntimeError):
