@@ -23,7 +23,7 @@ from gradientmail.protocol.selection import Selection, selection_of
 from gradientmail.protocol.topology import Topology, topology_of
 
 CHOICES: Final[Mapping[str, Choices[Any]]] = {
-    known.kind: known for known in (OUTERS, SCHEDULES, MERGES, WEIGHTS, GUARDS)
+    known.kind: known for known in (OUTERS, SCHEDULES, MERGES, WEIGHTS, GUARDS, GOSSIPS)
 }
 """Every kind of named choice, by the setting that names one."""
 

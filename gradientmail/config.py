@@ -198,6 +198,9 @@ OWN_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "outer": ("outer_lr", "outer_settings"),
     "outer_schedule": ("outer_schedule_settings",),
     "guard": ("guard_settings",),
+    "topology": ("topology_settings",),
+    "gossip": ("gossip_settings",),
+    "selection": ("selection_settings",),
 }
 """Of each setting that names a choice: where that choice's own settings are written."""
 

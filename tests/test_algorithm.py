@@ -7,6 +7,7 @@ import pytest
 import gradientmail as gm
 from gradientmail.algorithm import DELTA, algorithm_of, by_name
 from gradientmail.algorithms.alignment import Adaptive, Blend, Carry, Overwrite
+from gradientmail.algorithms.gossip import NoLoCo
 from gradientmail.algorithms.outer import HeavyBall
 from gradientmail.algorithms.presets import PRESETS
 from gradientmail.algorithms.weights import Uniform
@@ -99,6 +100,7 @@ def test_a_choice_made_in_python_stands_by_its_name() -> None:
     named = by_name(
         {"outer": HeavyBall(lr=0.4), "merge": "krum", "weights": Uniform(), "quorum": 2}
     )
+    gossip = by_name({"gossip": NoLoCo(momentum=0.5)})
     assert named == {
         "outer": "heavy-ball",
         "outer_lr": 0.4,
@@ -108,6 +110,7 @@ def test_a_choice_made_in_python_stands_by_its_name() -> None:
         "weights_settings": {},
         "quorum": 2,
     }
+    assert (gossip["gossip"], gossip["gossip_settings"]["momentum"]) == ("noloco", 0.5)
     settings = resolve(RunSettings, ("argument", {**named, "quorum": 5}))
     assert algorithm_of(settings).aggregator.outer == HeavyBall(lr=0.4)
 

@@ -194,6 +194,8 @@ def test_another_choice_leaves_nothing_of_what_was_set_for_the_first() -> None:
     preset = {"outer": "nesterov", "outer_lr": 0.4, "outer_settings": {"momentum": 0.9}}
     other = layered(preset, {"outer": "adam", "outer_settings": {"beta2": 0.95}})
     assert (other.outer, other.outer_lr, other.outer_settings) == ("adam", None, {"beta2": 0.95})
+    gossip = {"gossip": "noloco", "gossip_settings": {"momentum": 0.5}}
+    assert layered(gossip, {"gossip": "average"}).gossip_settings == {}
     same = layered(preset, {"outer": "nesterov"})
     assert (same.outer_lr, same.outer_settings) == (0.4, {"momentum": 0.9})
 
