@@ -12,7 +12,7 @@ import torch
 from gradientmail.algorithm import algorithm_of
 from gradientmail.algorithms.aggregator import PARAMS, Aggregator, FragmentState
 from gradientmail.algorithms.guards import GUARDS
-from gradientmail.algorithms.outer import OUTERS
+from gradientmail.algorithms.outer import OUTERS, Turn
 from gradientmail.algorithms.rules import MERGES
 from gradientmail.algorithms.schedules import SCHEDULES
 from gradientmail.algorithms.weights import WEIGHTS
@@ -217,10 +217,10 @@ def test_a_chunk_of_the_step_is_the_step_of_the_chunk(settings: dict[str, Any]) 
     generator = torch.Generator().manual_seed(1)
     theta, gradient, again = torch.randn(3, 8192, generator=generator)
     whole, state = outer.update(theta, gradient, outer.init(theta))
-    whole, state = outer.update(whole, again, state)
+    whole, state = outer.update(whole, again, state, Turn(step=1))
     for part in (slice(0, 4096), slice(4096, 8192)):
         own, kept = outer.update(theta[part], gradient[part], outer.init(theta[part]))
-        own, kept = outer.update(own, again[part], kept)
+        own, kept = outer.update(own, again[part], kept, Turn(step=1))
         assert torch.equal(own, whole[part])
         assert all(torch.equal(vector, state[name][part]) for name, vector in kept.items())
 
@@ -231,7 +231,7 @@ def test_nothing_it_is_given_is_changed(settings: dict[str, Any]) -> None:
     theta, gradient = torch.ones(2, 64).unbind()
     state = outer.init(theta)
     before = {name: vector.clone() for name, vector in state.items()}
-    outer.update(theta, gradient, state)
+    outer.update(theta, gradient, state, Turn(step=1))
     assert torch.equal(theta, torch.ones(64))
     assert torch.equal(gradient, torch.ones(64))
     assert all(torch.equal(vector, before[name]) for name, vector in state.items())

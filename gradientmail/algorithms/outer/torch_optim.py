@@ -5,9 +5,10 @@ keeps beside that (its count of steps) follows from how many steps were taken.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import torch
@@ -31,7 +32,8 @@ class TorchOptimizer:
     """``torch.optim.NAME`` on the pseudo-gradient.
 
     The bits are those of torch on this kind of machine: unlike machines, or versions of torch, may
-    differ in the last one, and ``gradientmail verify`` would say so.
+    differ in the last one, and ``gradientmail verify`` would say so. ASGD and Rprop keep their
+    rate in their state: no schedule reaches them after the first step.
 
     Args:
         name: Name of the class, such as ``AdamW``.
@@ -131,11 +133,16 @@ class TorchOptimizer:
 
     def _beside(self, steps: int) -> dict[str, Any]:
         """Return what it keeps beside vectors after ``steps`` steps, whatever the gradients."""
-        names = {n for n, v in self._after_zeros(1).items() if not _is_vector(v, _PROBE)}
+        names = {n for n, v in self._replayed(1).items() if not _is_vector(v, _PROBE)}
         if names == {"step"}:
             return {"step": torch.tensor(float(steps))}
-        found = self._after_zeros(steps) if names else {}
-        return {name: found[name] for name in names}
+        found = self._replayed(steps) if names else {}
+        return {name: deepcopy(found[name]) for name in names}  # torch counts in place
+
+    @cached_property
+    def _replayed(self) -> Callable[[int], dict[str, Any]]:
+        """``_after_zeros``, once for all ranges of a round."""
+        return lru_cache(maxsize=16)(self._after_zeros)
 
     def _after_zeros(self, steps: int) -> dict[str, Any]:
         parameter, optimizer = self._made(torch.zeros(_PROBE))
