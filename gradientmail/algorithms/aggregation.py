@@ -67,7 +67,7 @@ class Aggregation:
     _clips: list[float] = field(init=False)
 
     def run(self, state: State, sink: Sink) -> Outcome:
-        """Write the next version, reading the state once, contributions once to three times.
+        """Write the next version, reading the state once, contributions once to four times.
 
         Raises:
             SettingsError: there are fewer contributions than the rule needs.
@@ -79,9 +79,11 @@ class Aggregation:
         weights = [rule.weights.weigh(own.work) for own in self.counters]
         self._clips = clip_factors(norms, rule.clip_ratio)
         units = [[reciprocal(n)] * len(self.layout.slots) for n in norms]
-        ruling = self._ruling(state, weights, units)
+        merge = self._merger(weights, units)
+        ruling = self._ruling(state, merge)
         counted = [0.0 if out else w for out, w in zip(ruling.suppressed, weights, strict=True)]
-        merge = self._merger(counted, units)
+        if counted != weights:
+            merge = self._merger(counted, units)
         scale = ruling.scale * rule.schedule.factor(state.version + 1)
         step = self._stepping(merge, counted, Turn(state.outer_steps, scale))
         merged, seen = self._close(state, sink, merge, step)
@@ -188,12 +190,11 @@ class Aggregation:
             found.append(glance(deltas, merged[part], old[part], new[part]))
         return found
 
-    def _ruling(self, state: State, weights: Sequence[float], units: Coefficients) -> Ruling:
+    def _ruling(self, state: State, merge: Callable[[Range], Combination]) -> Ruling:
         """Return what the guard decides of the round as it would be with everyone in it."""
         guard = self.aggregator.guard
         if not guard.looks:
-            return Ruling((False,) * len(weights))
-        merge = self._merger(weights, units)
+            return Ruling((False,) * len(self.counters))
 
         def look(bounds: Range) -> list[Glance]:
             old, merged = published(state, *bounds), merge(bounds).total

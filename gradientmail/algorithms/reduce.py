@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gradientmail.codecs import native
+from gradientmail.codecs.coarse import halved_sum
 from gradientmail.codecs.layout import ALIGN, TILE, FragmentLayout
 
 BLOCK: Final = ALIGN
@@ -83,7 +84,7 @@ class SquareSums:
                     inside = inside.clone()
                     inside[0, : low % _BLOCKS] = 0.0
                     inside[-1, (high - 1) % _BLOCKS + 1 :] = 0.0
-                self._tiles[slot].extend(_halved(inside).tolist())
+                self._tiles[slot].extend(halved_sum(inside).view(-1).tolist())
 
     def squares(self) -> list[float]:
         """Return the sum of squares of each slot."""
@@ -111,7 +112,7 @@ class ProductSums:
         wide = rows.to(torch.float64).view(len(rows), -1, TILE)
         for row, own in enumerate(self._tiles):
             for column, tiles in enumerate(own):
-                tiles.extend(_halved(wide[row] * wide[column]).tolist())
+                tiles.extend(halved_sum(wide[row] * wide[column]).view(-1).tolist())
 
     def products(self) -> list[list[float]]:
         """Return the matrix of inner products."""
@@ -125,7 +126,7 @@ def tile_products(a: Tensor, b: Tensor) -> list[float]:
     found = native.tile_products(a, b)
     if found is None:
         wide = a.to(torch.float64).mul_(b.to(torch.float64))
-        found = _halved(wide.view(-1, TILE))
+        found = halved_sum(wide.view(-1, TILE)).view(-1)
     tiles: list[float] = found.tolist()
     return tiles
 
@@ -148,11 +149,3 @@ def block_squares(chunk: Tensor) -> Tensor:
     for _ in range(BLOCK.bit_length() - 1):
         wide = wide[::2] + wide[1::2]
     return wide
-
-
-def _halved(rows: Tensor) -> Tensor:
-    """Sum each row, a power of two long, by adding its halves: one order on every device."""
-    while rows.shape[1] > 1:
-        width = rows.shape[1] // 2
-        rows = rows[:, :width] + rows[:, width:]
-    return rows.view(-1)

@@ -145,7 +145,7 @@ class FragmentCloser:
         record = self._empty_record(nonce)
         try:
             missing = self._algorithm.aggregator.shortfall(len(collected.accepted))
-            if collected.accepted and missing:  # they count in a later round
+            if missing:  # they count in a later round
                 collected = dataclasses.replace(collected, accepted=())
                 record = replace(record, missing=missing)
             elif collected.accepted:

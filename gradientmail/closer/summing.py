@@ -101,10 +101,7 @@ class Fused:
         for index, source in enumerate(self.sources):
             own = {name: items[index] for name, items in arrays.items()}
             source.reader.read_entries(DELTA, low, own)
-        return [
-            items.numpy() if items.dtype is torch.int16 else items.view(torch.uint8).numpy()
-            for items in arrays.values()
-        ]
+        return [native.as_array(items) for items in arrays.values()]
 
     def _rows(self, low: int, high: int) -> Any:  # noqa: ANN401 - a numpy array
         rows = self._room("rows", len(self.sources), high - low, torch.float32)

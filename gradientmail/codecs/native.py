@@ -99,7 +99,7 @@ def encode(
     if room is None:
         room = room_to_encode(len(x), precision)
     flat, peak = x.detach().contiguous().numpy(), grid_of(precision, x.device).peak
-    arrays = tuple(_bytes(room[name]) for name in ("bases", "scales", "codes"))
+    arrays = tuple(as_array(room[name]) for name in ("bases", "scales", "codes"))
     grid = form, np.float32(peak), _marks(precision)
     return None if _kernels.encoding.encode_tiles(flat, grid, _LIMITS, arrays) else dict(room)
 
@@ -117,7 +117,7 @@ def room_to_encode(numel: int, precision: Precision) -> dict[str, Tensor]:
 
 def decode(chunk: Mapping[str, Tensor], precision: Precision, out: Tensor) -> bool:
     """See ``blocks.decode_chunk``; False: it is not valid, and ``out`` holds nothing of use."""
-    stored = tuple(_bytes(chunk[name])[None] for name in ("bases", "scales", "codes"))
+    stored = tuple(as_array(chunk[name])[None] for name in ("bases", "scales", "codes"))
     form, pairs = _FORMS[precision], _pairs(precision)
     return not _kernels.decoding.decode_tiles(form, pairs, stored, out.numpy())
 
@@ -204,7 +204,8 @@ def _arrays(tensors: Sequence[Tensor]) -> tuple[Array, ...]:
     return tuple(tensor.detach().numpy() for tensor in tensors)
 
 
-def _bytes(items: Tensor) -> Array:
+def as_array(items: Tensor) -> Array:
+    """View a flat entry on the CPU as what kernels take: bases as they are, all else as bytes."""
     return items.numpy() if items.dtype is torch.int16 else items.view(torch.uint8).numpy()
 
 
