@@ -84,18 +84,30 @@ def _largest(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _two_magnitudes(magnitudes: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-    """Return BF16 [tiles, 2] that stand for the smaller and the larger, and which are large."""
-    threshold = _mean(magnitudes, used)
-    scales = threshold.to(torch.bfloat16)
+    """Return BF16 [tiles, 2] that stand for the smaller and the larger, and which are large.
+
+    Where one class is empty, or both come to the same, none is large: what was decoded would be
+    told apart by rounding alone, and encode to other bytes.
+    """
+    large = magnitudes > _mean(magnitudes, used)
+    means = _means(magnitudes, used, large)
     for _ in range(REFINEMENTS):
-        large = magnitudes > threshold
-        small_mean = _mean(magnitudes, used & ~large)
-        large_mean = _mean(magnitudes, used & large)
-        # Equal magnitudes have none above their mean: then both stand for the same.
-        large_mean = torch.where(large_mean > 0, large_mean, small_mean)
-        scales = torch.cat([small_mean, large_mean], 1).to(torch.bfloat16)
-        threshold = halved_sum(scales.to(torch.float32)) * 0.5
-    return scales, magnitudes > threshold
+        large = magnitudes > halved_sum(means) * 0.5
+        means = _means(magnitudes, used, large)
+    scales = means.to(torch.bfloat16)
+    return scales, large & (scales[:, 1:] > scales[:, :1])
+
+
+def _means(magnitudes: Tensor, used: Tensor, large: Tensor) -> Tensor:
+    """Return [tiles, 2] the means of the small and the large; of an empty class, the other's."""
+    small_mean, large_mean = _mean(magnitudes, used & ~large), _mean(magnitudes, used & large)
+    return torch.cat(
+        [
+            torch.where(small_mean > 0, small_mean, large_mean),
+            torch.where(large_mean > 0, large_mean, small_mean),
+        ],
+        1,
+    )
 
 
 def _mean(magnitudes: Tensor, chosen: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gradientmail.codecs import (
@@ -56,12 +56,21 @@ def test_two_magnitudes_of_a_tile_arrive_exactly():
     assert torch.equal(round_trip(x), x)
 
 
+def test_magnitudes_that_bf16_cannot_tell_apart_encode_again_to_the_same_bytes():
+    x = torch.zeros(TILE)
+    x[:6] = torch.tensor([1.0, 1.001, 1.0005, -1.0, -1.001, 1.0002])
+    once = encode_chunk(x, SPARSE)
+    again = encode_chunk(decode_chunk(once, SPARSE), SPARSE)
+    assert all(torch.equal(again[name], items) for name, items in once.items())
+
+
 def test_of_equal_magnitudes_the_first_are_taken():
     x = torch.ones(TILE)
     assert round_trip(x).nonzero().view(-1).tolist() == list(range(64))
 
 
 @given(st.integers(0, 80), st.integers(0, 2**32 - 1))
+@example(count=1, seed=0)  # above its own magnitude in BF16, where the decoded is not
 @settings(max_examples=40, deadline=None)
 def test_what_is_zero_stays_zero_and_encoding_again_gives_the_same_bytes(count, seed):
     generator = torch.Generator().manual_seed(seed)
