@@ -6,7 +6,8 @@
 They lose most of what they are given, so they are for contributions with error feedback (1-bit
 SGD, Seide et al. 2014; scaled sign with feedback, Karimireddy et al., arXiv 1901.09847). Every
 step is one IEEE float32 operation or one integer operation per element, and sums go by halves, so
-that all devices give the same bits. Encoding what was decoded gives the same bytes.
+that all devices give the same bits. Encoding what was decoded gives the same bytes; so where a
+scale is below the least of BF16, no code says a sign.
 """
 
 from typing import Final
@@ -33,7 +34,7 @@ class Ternary:
             count = halved_sum(kept.to(torch.float32)).clamp_(min=1.0)
             scales = (halved_sum(magnitudes * kept) / count).to(torch.bfloat16)
             threshold = scales.to(torch.float32) * 0.5
-        kept = magnitudes > threshold
+        kept = (magnitudes > threshold) & (scales > 0)
         codes = kept.to(torch.uint8) | (kept & (rows < 0)).to(torch.uint8) << 1
         return {"scales": scales.view(-1), "codes": packed(codes.view(-1), 2)}
 
@@ -50,8 +51,10 @@ class Signs:
 
     def encode(self, x: Tensor) -> dict[str, Tensor]:
         """Return the entries of flat float32 ``x``."""
-        scales = (halved_sum(x.view(-1, BLOCK).abs()) * (1.0 / BLOCK)).to(torch.bfloat16)
-        return {"scales": scales.view(-1), "codes": packed((x < 0).to(torch.uint8), 1)}
+        rows = x.view(-1, BLOCK)
+        scales = (halved_sum(rows.abs()) * (1.0 / BLOCK)).to(torch.bfloat16)
+        negative = (rows < 0) & (scales > 0)
+        return {"scales": scales.view(-1), "codes": packed(negative.view(-1).to(torch.uint8), 1)}
 
     def decode(self, chunk: dict[str, Tensor], out: Tensor) -> Tensor:
         """Fill flat float32 ``out`` with what the entries stand for."""

@@ -8,9 +8,10 @@
 Indices and codes take .21875 bits a number, 146.3 times less than float32; the magnitudes another
 .0078. What is left out is meant to come later, by error feedback.
 
-A tile with fewer than 64 numbers that are not 0 repeats its last index and code. A reader refuses
-indices that fall, and one index under two codes; so order and repetition carry no meaning, and an
-index cannot lie outside of its tile.
+A number below the least normal float counts as 0: BF16 could not tell it from others. A tile with
+fewer than 64 that are not 0 repeats its last index and code. A reader refuses indices that fall,
+and one index under two codes; so order and repetition carry no meaning, and an index cannot lie
+outside of its tile. Encoding what was decoded gives the same bytes.
 
 Source: SparseLoCo (arXiv 2508.15706): top-k by chunks, 2-bit values, 12-bit indices.
 """
@@ -27,6 +28,9 @@ from gradientmail.errors import PayloadError
 KEPT: Final = 64
 """Numbers of a tile that are sent."""
 
+LEAST: Final = 0x00800000
+"""Bits of the least magnitude that is sent: the least normal float."""
+
 REFINEMENTS: Final = 2
 """Turns of Lloyd's algorithm on the two magnitudes."""
 
@@ -38,7 +42,7 @@ class TopK:
         """Return the entries of flat float32 ``x``, whole tiles."""
         rows = x.view(-1, TILE)
         indices, count = _largest(rows)
-        values = rows.gather(1, indices)
+        values = rows.gather(1, indices).mul_(count > 0)
         magnitudes = values.abs()
         used = torch.arange(KEPT, device=x.device) < count
         scales, large = _two_magnitudes(magnitudes, used)
@@ -76,7 +80,7 @@ def _largest(rows: Tensor) -> tuple[Tensor, Tensor]:
     places = torch.arange(TILE, device=rows.device)
     keys = (bits << 12 | (TILE - 1 - places)).topk(KEPT, 1, sorted=False).values
     indices = TILE - 1 - (keys & TILE - 1)
-    zero = keys < TILE
+    zero = keys < LEAST << 12
     count = KEPT - zero.sum(1, keepdim=True)
     indices = indices.masked_fill_(zero, TILE).sort(1).values
     last = indices.gather(1, (count - 1).clamp_(min=0))

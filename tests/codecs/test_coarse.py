@@ -50,6 +50,14 @@ def test_encoding_what_was_decoded_gives_the_same_bytes(precision):
     assert all(torch.equal(again[name], items) for name, items in once.items())
 
 
+@pytest.mark.parametrize("precision", [*COARSE, Precision.SPARSE])
+@pytest.mark.parametrize("exponent", [-149, -140, -134, -130, -126])
+def test_magnitudes_that_bf16_cannot_hold_encode_again_to_the_same_bytes(precision, exponent):
+    once = encode_chunk(normal(5) * 2.0**exponent, precision)
+    again = encode_chunk(decode_chunk(once, precision), precision)
+    assert all(torch.equal(again[name], items) for name, items in once.items())
+
+
 @pytest.mark.parametrize("precision", COARSE)
 @pytest.mark.parametrize(
     ("value", "error"), [(-1.0, PayloadError), (float("nan"), NonFiniteError)]
