@@ -17,8 +17,9 @@ from gradientmail.algorithms.merge import Coefficients
 from gradientmail.algorithms.reduce import BLOCK
 from gradientmail.codecs import native
 from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
+from gradientmail.codecs.native import DTYPES
 from gradientmail.codecs.precision import Precision
-from gradientmail.codecs.streaming import DTYPES, PayloadReader
+from gradientmail.codecs.streaming import PayloadReader
 
 _ROOM_BYTES: Final = 5 << 18
 """Stored bytes of all contributions that a thread holds at once: they stay in cache."""

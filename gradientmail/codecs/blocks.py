@@ -78,6 +78,10 @@ def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -
         PayloadError: a magnitude above ``LIMIT``, or above what F16 can hold.
     """
     x = x.to(torch.float32).reshape(-1)
+    if noise is None and native.serves(precision, x.device):
+        encoded = native.encode(x, precision)
+        if encoded is not None:
+            return encoded
     if precision in _COARSE:
         check_magnitude(x, LIMIT)
         return _COARSE[precision].encode(x)
@@ -85,10 +89,6 @@ def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -
         dtype = _FLOATS[precision]
         check_magnitude(x, min(LIMIT, torch.finfo(dtype).max))
         return {"values": x.to(dtype, copy=True)}
-    if noise is None and native.serves(precision, x.device):
-        encoded = native.encode(x, precision)
-        if encoded is not None:
-            return encoded
     rows = x.view(-1, precision.block)
     grid = grid_of(precision, x.device)
     absmax = rows.abs().amax(1)
@@ -119,16 +119,17 @@ def decode_chunk(chunk: EncodedChunk, precision: Precision, out: Tensor | None =
         NonFiniteError: a stored value is NaN or infinity.
         PayloadError: a stored value is above ``LIMIT``, or a base is one no encoder writes.
     """
+    last = precision.entries[-1]
+    if native.serves(precision, chunk[last.name].device):
+        x = torch.empty(chunk[last.name].numel() * last.per) if out is None else out
+        if native.decode(chunk, precision, x):
+            return x
     if precision in _COARSE:
         return _decode_coarse(chunk, precision, out)
     if precision.block is None:
         x = chunk["values"].to(torch.float32, copy=True)
         check_magnitude(x, LIMIT)
         return x if out is None else out.copy_(x)
-    if native.serves(precision, chunk["codes"].device):
-        x = torch.empty(chunk["bases"].numel() * TILE) if out is None else out
-        if native.decode(chunk, precision, x):
-            return x
     bases = chunk["bases"].to(torch.int32).view(-1, 1)
     if ((bases < _MIN_BASE) | (bases > _MAX_BASE)).any():
         raise PayloadError(f"a scale base is not within {_MIN_BASE} and {_MAX_BASE}")

@@ -23,6 +23,16 @@ Array = Any
 Module = Any
 """A module of kernels, which type checkers see undecorated."""
 
+DTYPES: Final = {
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
+"""Of the items of entries, by their names in safetensors."""
+
 _FORMS: Final = {
     Precision.I8: (0, 64, 1, 0, 0, 0),
     Precision.F8_E4M3: (1, 64, 1, 3, 7, 0x80),
@@ -50,6 +60,7 @@ class _Kernels:
 
     encoding: Module = None
     decoding: Module = None
+    picking: Module = None
     reason: str = "not compiled yet"
 
 
@@ -65,13 +76,15 @@ def warm_up() -> bool:
         return True
     try:
         # Not at the top: importing numba takes a second and 80 MB, and it may be missing.
-        from gradientmail.codecs import decoding, encoding  # noqa: PLC0415
+        from gradientmail.codecs import decoding, encoding, picking  # noqa: PLC0415
 
         _call_all(encoding, decoding)
+        _call_sparse(picking)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with numba here: torch can do it
         _kernels.reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return False
-    _kernels.encoding, _kernels.decoding, _kernels.reason = encoding, decoding, ""
+    _kernels.encoding, _kernels.decoding, _kernels.picking = encoding, decoding, picking
+    _kernels.reason = ""
     return True
 
 
@@ -88,36 +101,40 @@ def warm_up_for(numel: int, log: Callable[..., None]) -> None:
 
 def serves(precision: Precision, device: torch.device) -> bool:
     """Whether kernels can code this."""
-    return not _kernels.reason and precision in _FORMS and device.type == "cpu"
+    coded = precision in _FORMS or precision is Precision.SPARSE
+    return not _kernels.reason and coded and device.type == "cpu"
 
 
 def encode(
     x: Tensor, precision: Precision, room: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor] | None:
     """See ``blocks.encode_chunk``, of flat float32; None: not finite, or above the limit."""
-    form = _FORMS[precision]
     if room is None:
-        room = room_to_encode(len(x), precision)
-    flat, peak = x.detach().contiguous().numpy(), grid_of(precision, x.device).peak
-    arrays = tuple(as_array(room[name]) for name in ("bases", "scales", "codes"))
-    grid = form, np.float32(peak), _marks(precision)
-    return None if _kernels.encoding.encode_tiles(flat, grid, _LIMITS, arrays) else dict(room)
+        room = empty_entries(len(x), precision)
+    flat = x.detach().contiguous().numpy()
+    arrays = tuple(as_array(room[entry.name]) for entry in precision.entries)
+    if precision is Precision.SPARSE:
+        refused = _kernels.picking.encode_tiles(flat, _LIMITS[0], arrays)
+    else:
+        peak = np.float32(grid_of(precision, x.device).peak)
+        grid = _FORMS[precision], peak, _marks(precision)
+        refused = _kernels.encoding.encode_tiles(flat, grid, _LIMITS, arrays)
+    return None if refused else dict(room)
 
 
-def room_to_encode(numel: int, precision: Precision) -> dict[str, Tensor]:
-    """Return the entries of ``numel`` numbers, to be filled."""
-    _, block, per, *_ = _FORMS[precision]
-    codes = torch.int8 if precision is Precision.I8 else torch.uint8
+def empty_entries(numel: int, precision: Precision) -> dict[str, Tensor]:
+    """Return room for the entries of ``numel`` numbers."""
     return {
-        "bases": torch.empty(numel // TILE, dtype=torch.int16),
-        "scales": torch.empty(numel // block, dtype=torch.uint8),
-        "codes": torch.empty(numel // per, dtype=codes),
+        entry.name: torch.empty(numel // entry.per, dtype=DTYPES[entry.dtype])
+        for entry in precision.entries
     }
 
 
 def decode(chunk: Mapping[str, Tensor], precision: Precision, out: Tensor) -> bool:
     """See ``blocks.decode_chunk``; False: it is not valid, and ``out`` holds nothing of use."""
-    stored = tuple(as_array(chunk[name])[None] for name in ("bases", "scales", "codes"))
+    stored = tuple(as_array(chunk[entry.name])[None] for entry in precision.entries)
+    if precision is Precision.SPARSE:
+        return not _kernels.picking.decode_tiles(_LIMITS[0], stored, out.numpy())
     form, pairs = _FORMS[precision], _pairs(precision)
     return not _kernels.decoding.decode_tiles(form, pairs, stored, out.numpy())
 
@@ -175,18 +192,22 @@ Sums = tuple[Tensor, Tensor, Tensor]
 def combine(
     stored: Sequence[Array], precision: Precision, factors: Array, slots: Array, sums: Sums
 ) -> bool:
-    """Decode and add N contributions; False: one of them is not valid.
+    """Decode and add N contributions; False: one of them is not valid, or must be torch's.
 
     Args:
-        stored: Entries: bases int16 [N, tiles], scales uint8 [N, blocks], codes uint8 [N, bytes].
+        stored: Entries in their order, each [N, items]; see ``as_array``.
         precision: That they have.
         factors: float32 [1 or 2, N, tensors]: what each sum multiplies by.
         slots: int32, the tensor of each block.
         sums: To fill.
     """
+    entries, numbers = tuple(stored), (factors, slots, _arrays(sums))
+    if precision is Precision.SPARSE:
+        combine_tiles = _kernels.picking.combine_tiles
+        finite = bool(np.isfinite(factors).all())  # else zeros, which it skips, would make NaN
+        return finite and not combine_tiles(_LIMITS[0], entries, *numbers)
     form, pairs = _FORMS[precision], _pairs(precision)
-    combine_tiles = _kernels.decoding.combine_tiles
-    return not combine_tiles(form, pairs, tuple(stored), factors, slots, _arrays(sums))
+    return not _kernels.decoding.combine_tiles(form, pairs, entries, *numbers)
 
 
 def combine_rows(rows: Array, factors: Array, slots: Array, sums: Sums) -> None:
@@ -205,8 +226,8 @@ def _arrays(tensors: Sequence[Tensor]) -> tuple[Array, ...]:
 
 
 def as_array(items: Tensor) -> Array:
-    """View a flat entry on the CPU as what kernels take: bases as they are, all else as bytes."""
-    return items.numpy() if items.dtype is torch.int16 else items.view(torch.uint8).numpy()
+    """View a flat entry on the CPU as what kernels take: int16 or bytes."""
+    return items.view(torch.int16 if items.itemsize == 2 else torch.uint8).numpy()
 
 
 @cache
@@ -243,3 +264,14 @@ def _call_all(encoding: Module, decoding: Module) -> None:
     decoding.tile_products(x, x, sums[1])
     decoding.momentum_step(x, x, x, np.zeros(2, np.float32), (x, x))
     decoding.highest(x.view(np.int32))
+
+
+def _call_sparse(picking: Module) -> None:
+    """As ``_call_all``."""
+    room, x = empty_entries(TILE, Precision.SPARSE), np.zeros(TILE, np.float32)
+    entries = tuple(as_array(items) for items in room.values())
+    slots, factors = np.zeros(TILE // ALIGN, np.int32), np.zeros((2, 1, 1), np.float32)
+    picking.encode_tiles(x, _LIMITS[0], entries)
+    stored, sums = tuple(entry[None] for entry in entries), _arrays(room_for(TILE // ALIGN))
+    picking.decode_tiles(_LIMITS[0], stored, x)
+    picking.combine_tiles(_LIMITS[0], stored, factors, slots, sums)

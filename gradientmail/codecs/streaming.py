@@ -3,7 +3,7 @@
 import os
 from collections import defaultdict
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -16,15 +16,6 @@ from gradientmail.codecs.noise import Noise
 from gradientmail.codecs.payload import PayloadFormat, PlacedEntry
 from gradientmail.codecs.precision import Precision
 from gradientmail.errors import PayloadError
-
-DTYPES: Final = {
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-}
 
 
 class Target(Protocol):
@@ -109,7 +100,7 @@ class PayloadWriter:
     def _write_native(self, section: str, start: int, x: Tensor, precision: Precision) -> Tensor:
         """Write by kernels, through room that is used again: fresh memory is slow."""
         rooms = self._rooms[precision, x.numel()]
-        room = rooms.pop() if rooms else native.room_to_encode(x.numel(), precision)
+        room = rooms.pop() if rooms else native.empty_entries(x.numel(), precision)
         if native.encode(x.view(-1), precision, room) is None:
             encode_chunk(x, precision)  # says why
         self._put(section, start, room)
@@ -151,11 +142,7 @@ class PayloadReader:
             self.read_entries(section, start, {"values": x})
             check_magnitude(x)
             return x
-        entries = precision.entries
-        chunk = {
-            entry.name: torch.empty((stop - start) // entry.per, dtype=DTYPES[entry.dtype])
-            for entry in entries
-        }
+        chunk = native.empty_entries(stop - start, precision)
         self.read_entries(section, start, chunk)
         return decode_chunk(chunk, precision, out)
 

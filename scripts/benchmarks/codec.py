@@ -91,7 +91,7 @@ def encode_all(anchor: Tensor, theta: Tensor | None, precision: Precision) -> No
     """Encode chunk by chunk, as a payload is written; ``theta`` is subtracted first."""
     delta, room = torch.empty(CHUNK), None
     if native.serves(precision, torch.device("cpu")):
-        room = native.room_to_encode(CHUNK, precision)
+        room = native.empty_entries(CHUNK, precision)
     for start, stop in chunks(0, anchor.numel()):
         own = anchor[start:stop]
         if theta is not None:
@@ -110,10 +110,7 @@ def accumulator(
     if not native.serves(precision, torch.device("cpu")):
         total, room = torch.zeros(CHUNK), torch.empty(CHUNK)
         return lambda: [_plain(chunk, precision, total, room) for _ in range(times)]
-    arrays = [
-        (items if name == "bases" else items.view(torch.uint8)).repeat(CONTRIBUTIONS, 1).numpy()
-        for name, items in chunk.items()
-    ]
+    arrays = [native.as_array(items)[None].repeat(CONTRIBUTIONS, 0) for items in chunk.values()]
     factors = np.ones((1, CONTRIBUTIONS, 1), np.float32)
     slots = np.zeros(CHUNK // ALIGN, np.int32)
     sums = native.room_for(len(slots))

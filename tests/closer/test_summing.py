@@ -65,7 +65,7 @@ def ranges() -> list[tuple[int, int]]:
     return [*chunks(0, end), *chunks(end, FRAGMENT.numel)]
 
 
-@pytest.mark.parametrize("precision", [p for p in Precision if p is not Precision.SPARSE])
+@pytest.mark.parametrize("precision", list(Precision))
 def test_sums_have_the_bits_of_the_plain_way(
     precision: Precision, tmp_path: Path, files: ExitStack
 ) -> None:

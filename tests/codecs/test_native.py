@@ -16,12 +16,14 @@ from gradientmail.algorithms.outer import Nesterov
 from gradientmail.algorithms.reduce import BLOCK, block_squares, per_block, tile_products
 from gradientmail.codecs import native
 from gradientmail.codecs.blocks import LIMIT, decode_chunk, encode_chunk
+from gradientmail.codecs.coarse import packed
 from gradientmail.codecs.layout import CHUNK, TILE, layout
 from gradientmail.codecs.precision import Precision
 from gradientmail.errors import GradientMailError, NonFiniteError, PayloadError
 
 SCALED = [Precision.F8_E4M3, Precision.I8, Precision.I4, Precision.NF4, Precision.F4]
 scaled = pytest.mark.parametrize("precision", SCALED)
+every = pytest.mark.parametrize("precision", [*SCALED, Precision.SPARSE])
 SPECIAL = [0.0, -0.0, 1e-45, -1e-45, 1.2e-38, 2.0**-126, 2.0**-119, 0.5, 1.5, -2.5, 3.0, LIMIT]
 """Zeros of both signs, denormals, ties, the least scale, the limit."""
 
@@ -59,6 +61,24 @@ def both_ways(x: Tensor, precision: Precision) -> None:
     assert bits(decode_chunk(found, precision)) == bits(said)
 
 
+def same_outcome(chunk: dict[str, Tensor], precision: Precision) -> None:
+    def outcome() -> bytes | str:
+        try:
+            return bits(decode_chunk(chunk, precision))
+        except GradientMailError as error:
+            return str(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        by_torch(patch)
+        said = outcome()
+    assert outcome() == said
+
+
+def stored_of(chunks: list[dict[str, Tensor]]) -> list[np.ndarray]:
+    """Entries as sums take them: each [N, items]."""
+    return [np.stack([native.as_array(one[name]) for one in chunks]) for name in chunks[0]]
+
+
 floats = st.one_of(
     st.sampled_from(SPECIAL + [-value for value in SPECIAL]),
     st.floats(-(2.0**100), 2.0**100, width=32),
@@ -67,14 +87,14 @@ floats = st.one_of(
 tiles = hnp.arrays(np.float32, TILE, elements=floats, fill=st.sampled_from([0.0, -0.0, 1.0]))
 
 
-@scaled
+@every
 @settings(max_examples=40, deadline=None)
 @given(tile=tiles)
 def test_special_numbers_have_the_same_bits(precision: Precision, tile: np.ndarray) -> None:
     both_ways(torch.from_numpy(tile), precision)
 
 
-@scaled
+@every
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.0, 40.0), power=st.sampled_from([1, 3]))
 def test_numbers_of_many_orders_have_the_same_bits(
@@ -100,7 +120,7 @@ def test_every_tie_and_its_neighbours_have_the_same_bits(precision: Precision) -
         both_ways(torch.nextafter(rows, torch.tensor(0.0)).view(-1), precision)
 
 
-@scaled
+@every
 def test_whole_chunks_and_strided_views_have_the_same_bits(precision: Precision) -> None:
     x = torch.randn(2 * CHUNK, generator=torch.Generator().manual_seed(1))
     both_ways(x[:CHUNK], precision)
@@ -109,7 +129,7 @@ def test_whole_chunks_and_strided_views_have_the_same_bits(precision: Precision)
     both_ways(torch.zeros(0), precision)
 
 
-@scaled
+@every
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), LIMIT * 1.01])
 def test_what_cannot_be_sent_is_refused_in_the_same_words(
     precision: Precision, value: float, monkeypatch: pytest.MonkeyPatch
@@ -142,17 +162,7 @@ def test_any_bytes_decode_to_the_same_bits_or_the_same_error(
         "scales": torch.from_numpy(random.integers(0, 256, TILE // scales.per, np.uint8)),
         "codes": code.view(torch.int8) if precision is Precision.I8 else code,
     }
-
-    def outcome() -> bytes | str:
-        try:
-            return bits(decode_chunk(chunk, precision))
-        except GradientMailError as error:
-            return str(error)
-
-    with pytest.MonkeyPatch.context() as patch:
-        by_torch(patch)
-        said = outcome()
-    assert outcome() == said
+    same_outcome(chunk, precision)
 
 
 # -- sums ---------------------------------------------------------------------------------------
@@ -160,7 +170,28 @@ def test_any_bytes_decode_to_the_same_bits_or_the_same_error(
 FRAGMENT = layout([("a", 700), ("b", 64), ("c", 2 * TILE)])
 
 
-@pytest.mark.parametrize("precision", [*SCALED, Precision.F32])
+@settings(max_examples=60, deadline=None)
+@given(
+    places=st.lists(st.integers(0, TILE - 1), min_size=64, max_size=64).flatmap(
+        lambda places: st.sampled_from([places, sorted(places)])
+    ),
+    codes=st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16)),
+    scales=st.lists(st.integers(-(2**15), 2**15 - 1) | st.just(0x3F80), min_size=2, max_size=2),
+)
+def test_any_sparse_bytes_decode_to_the_same_bits_or_the_same_error(
+    places: list[int], codes: bytes, scales: list[int]
+) -> None:
+    indices = torch.tensor(places)
+    chunk = {
+        "scales": torch.tensor(scales, dtype=torch.int16).view(torch.bfloat16),
+        "low": (indices & 0xFF).to(torch.uint8),
+        "high": packed((indices >> 8).to(torch.uint8), 4),
+        "codes": torch.frombuffer(bytearray(codes), dtype=torch.uint8),
+    }
+    same_outcome(chunk, Precision.SPARSE)
+
+
+@pytest.mark.parametrize("precision", [*SCALED, Precision.SPARSE, Precision.F32])
 @pytest.mark.parametrize("kinds", [1, 2])
 @pytest.mark.parametrize("count", [1, 3])
 def test_sums_have_the_bits_of_decoding_scaling_and_adding_in_order(
@@ -175,13 +206,8 @@ def test_sums_have_the_bits_of_decoding_scaling_and_adding_in_order(
     if precision is Precision.F32:
         native.combine_rows(torch.stack(chunks).numpy(), factors.numpy(), slots.numpy(), found)
     else:
-        stored = [
-            torch.stack([one[name] for one in encoded]) for name in ("bases", "scales", "codes")
-        ]
-        arrays = [
-            s.numpy() if s.dtype is torch.int16 else s.view(torch.uint8).numpy() for s in stored
-        ]
-        assert native.combine(arrays, precision, factors.numpy(), slots.numpy(), found)
+        stored = stored_of(encoded)
+        assert native.combine(stored, precision, factors.numpy(), slots.numpy(), found)
     by_torch(monkeypatch)
     sums = torch.zeros(2, FRAGMENT.numel)
     for index, one in enumerate(encoded):
@@ -222,16 +248,23 @@ def test_steps_and_products_have_the_same_bits(seed: int, kept: float, rate: flo
         assert found == outcome()
 
 
-def test_one_damaged_contribution_is_found() -> None:
-    chunk = encode_chunk(torch.ones(TILE), Precision.I8)
-    stored = [
-        chunk["bases"].repeat(2, 1).numpy(),
-        chunk["scales"].repeat(2, 1).numpy(),
-        chunk["codes"].view(torch.uint8).repeat(2, 1).numpy(),
-    ]
-    stored[0][1] = 63
+@pytest.mark.parametrize(
+    ("precision", "entry", "damage"),
+    [(Precision.I8, 0, 63), (Precision.SPARSE, 0, -1), (Precision.SPARSE, 1, 255)],
+)
+def test_one_damaged_contribution_is_found(precision: Precision, entry: int, damage: int) -> None:
+    """A base too small, a magnitude that is NaN, an index above the one that follows."""
+    stored = stored_of([encode_chunk(torch.ones(TILE), precision)] * 2)
+    stored[entry][1, 0] = damage
     factors, slots = np.ones((1, 2, 1), np.float32), np.zeros(TILE // BLOCK, np.int32)
-    assert not native.combine(stored, Precision.I8, factors, slots, native.room_for(TILE // BLOCK))
+    assert not native.combine(stored, precision, factors, slots, native.room_for(TILE // BLOCK))
+
+
+def test_a_factor_that_would_make_nan_of_zeros_is_left_to_torch() -> None:
+    stored = stored_of([encode_chunk(torch.ones(TILE), Precision.SPARSE)])
+    factors, slots = np.full((1, 1, 1), np.inf, np.float32), np.zeros(TILE // BLOCK, np.int32)
+    sums = native.room_for(TILE // BLOCK)
+    assert not native.combine(stored, Precision.SPARSE, factors, slots, sums)
 
 
 # -- when they are not there ----------------------------------------------------------------------
