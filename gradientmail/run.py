@@ -17,6 +17,7 @@ from gradientmail.protocol.modules import prefix_of
 from gradientmail.records import keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.estimates import Estimates
+from gradientmail.records.head import Head, Standing, Voucher, digest_beside
 from gradientmail.records.manifest import Manifest, PayloadRef, PlanEntry, TensorSpec
 from gradientmail.store.base import Store
 
@@ -30,7 +31,8 @@ class Version:
 
     Attributes:
         digest: Of its record; the next version's parent and the ``anchor`` of contributions to it.
-        record: The record; None for version 0, which the manifest names.
+        record: The record; None for version 0, which the manifest names, and for a version that
+            another fragment's commit vouches for.
     """
 
     fragment: int
@@ -54,6 +56,13 @@ class Version:
         """What it consists of, by role: params, and outer and update where it has them."""
         roles = {"params": self.params, "outer": self.outer, "update": self.update}
         return {role: ref for role, ref in roles.items() if ref is not None}
+
+    @property
+    def standing(self) -> Standing:
+        """What a commit of another fragment says of it."""
+        return Standing(
+            fragment=self.fragment, version=self.number, digest=self.digest, params=self.params
+        )
 
     @property
     def applied(self) -> dict[str, int]:
@@ -123,7 +132,7 @@ class Run:
 
     async def newest_of_all(self) -> list[Version]:
         """Return the newest version of every fragment: one read of the head, then two each."""
-        return await self._of_all(self.newest)
+        return await self._of_all(self.newest, await self.mailbox.head())
 
     async def told_of_all(self) -> list[Version]:
         """Return of every fragment the version that the head tells of: one read, then one each.
@@ -131,16 +140,58 @@ class Run:
         Where it tells wrong, the newest is searched for. A stale head gives an old version: go on
         from it and look for the one that follows.
         """
-        return await self._of_all(self._told)
+        return await self._of_all(self._told, await self.mailbox.head())
+
+    async def vouched_of_all(self) -> list[Version]:
+        """Return the same, without records, where one commit vouches for all: two reads.
+
+        Only what the head tells to be newer by now is read for itself, and all of it where the
+        head holds no voucher or another one than the commit.
+        """
+        head = await self.mailbox.head()
+        vouched = await self._vouched(head.voucher) if head and head.voucher else {}
+
+        async def find(fragment: int, told: int) -> Version:
+            version = vouched.get(fragment)
+            if version is not None and version.number >= told:
+                return version
+            return await self._told(fragment, told)
+
+        return await self._of_all(find, head)
+
+    async def _vouched(self, voucher: Voucher) -> dict[int, Version]:
+        """Return the versions that a commit proves: a head alone is never believed."""
+        commit = None
+        if voucher.fragment < len(self.layouts):
+            commit = await self.version(voucher.fragment, voucher.version)
+        if commit is None or commit.record is None:
+            return {}
+        if commit.record.beside != digest_beside(voucher.beside):
+            return {}
+        beside = (
+            Version(
+                fragment=one.fragment, number=one.version, digest=one.digest, params=one.params
+            )
+            for one in voucher.beside
+        )
+        return {commit.fragment: commit, **{one.fragment: one for one in beside}}
 
     async def _told(self, fragment: int, hint: int) -> Version:
         told = await self.version(fragment, hint) if hint else None
         return told or await self.newest(fragment)
 
-    async def _of_all(self, find: Callable[[int, int], Awaitable[Version]]) -> list[Version]:
-        """Find a version of every fragment, given what the head says of it."""
-        head = await self.mailbox.head()
-        hints = [*(head.versions if head else ()), *[0] * len(self.layouts)]
+    async def _of_all(
+        self, find: Callable[[int, int], Awaitable[Version]], head: Head | None
+    ) -> list[Version]:
+        """Find a version of every fragment, given what the head says of it.
+
+        Without a head the last fragment is searched for: all others are about as far.
+        """
+        if head is None:
+            last = await self.newest(len(self.layouts) - 1)
+            find, hints = self.newest, [last.number] * len(self.layouts)
+        else:
+            hints = [*head.versions, *[0] * len(self.layouts)]
         seats = asyncio.Semaphore(READ_AT_ONCE)
 
         async def seated(fragment: int) -> Version:

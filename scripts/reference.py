@@ -43,7 +43,7 @@ from gradientmail.records.commit import Participant, Rejection, RoundRecord
 from gradientmail.records.contribution import ContributionRecord
 from gradientmail.records.control import Boundary, Stop
 from gradientmail.records.estimates import Estimates
-from gradientmail.records.head import Head
+from gradientmail.records.head import Head, Standing, Voucher
 from gradientmail.records.lease import Beat, Term
 from gradientmail.records.manifest import (
     FragmentSpec,
@@ -73,6 +73,8 @@ RECORDS: Sequence[type[msgspec.Struct]] = (
     Beat,
     Presence,
     Head,
+    Voucher,
+    Standing,
     Stop,
     Boundary,
 )

@@ -1,18 +1,26 @@
 """An open run: found from anywhere, read once, and refused where it is no run of ours."""
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.errors import FormatVersionError, RecordError, RunNotFoundError
 from gradientmail.records import keys
-from gradientmail.records.head import Head
+from gradientmail.records.head import Head, Voucher
 from gradientmail.run import Run, Version, open_run
 from gradientmail.store.memory import MemoryStore
 from gradientmail.store.metered import Meter, MeteredStore
 from tests.closer.bench import Bench, make_bench
 from tests.closer.test_sweeper import Rounds
+
+
+ANN = frozenset({"ann"})
 
 
 async def grown(bench: Bench, versions: int) -> list[Version]:
@@ -114,3 +122,101 @@ async def test_what_the_head_tells_is_believed_where_there_is_a_commit(
     await grown(bench, 5)
     await bench.run.mailbox.put_head(Head(run=bench.run.name, term=1, closer="c", versions=told))
     assert [version.number for version in await bench.run.told_of_all()] == [number]
+
+
+# -- what one commit vouches for --------------------------------------------------------------------
+
+
+def stood(version: Version, **changes: Any) -> Version:
+    """Return what is known of a version by another fragment's commit."""
+    return dataclasses.replace(version, record=None, **changes)
+
+
+async def vouched(bench: Bench) -> tuple[list[Version], Head]:
+    """Return where three fragments stand and the head that tells of it; the last one vouches."""
+    closers = [FragmentCloser(bench.desk(), bench.run.origin(p)) for p in range(2)]
+    others = list(closers)
+    closers.append(
+        FragmentCloser(
+            bench.desk(),
+            bench.run.origin(2),
+            lambda: tuple(one.present.standing for one in others),
+        )
+    )
+    for closer in (closers[0], *closers):
+        await bench.post("ann", closer.present)
+        await bench.while_time_passes(closer.close_next(lambda: ANN, lambda _: None))
+    head = Head(
+        run=bench.run.name, term=1, closer="c", versions=(2, 1, 1), voucher=closers[2].voucher
+    )
+    return [closer.present for closer in closers], head
+
+
+async def test_one_commit_proves_where_every_fragment_stands(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=3)
+    standing, head = await vouched(bench)
+    await bench.run.mailbox.put_head(head)
+    meter = Meter()
+    run = await open_run(MeteredStore(bench.store, meter))
+    found = await run.vouched_of_all()
+    assert found == [stood(standing[0]), stood(standing[1]), standing[2]]
+    assert dict(meter.calls) == {"read": 4}  # the manifest twice, the head, and the commit
+
+
+async def test_what_the_head_tells_to_be_newer_is_read_for_itself(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=3)
+    standing, head = await vouched(bench)
+    closer = FragmentCloser(bench.desk(), standing[0])
+    await bench.post("ann", standing[0])
+    newer = await bench.while_time_passes(closer.close_next(lambda: ANN, lambda _: None))
+    await bench.run.mailbox.put_head(replace(head, versions=(3, 1, 1)))
+    assert await bench.run.vouched_of_all() == [newer, stood(standing[1]), standing[2]]
+
+
+def another_version(voucher: Voucher) -> Voucher:
+    first, second = voucher.beside
+    return Voucher(voucher.fragment, voucher.version, (replace(first, version=1), second))
+
+
+def other_bytes(voucher: Voucher) -> Voucher:
+    first, second = voucher.beside
+    forged = replace(first, params=replace(first.params, key="fragments/evil"))
+    return Voucher(voucher.fragment, voucher.version, (forged, second))
+
+
+def another_anchor(voucher: Voucher) -> Voucher:
+    first, second = voucher.beside
+    return Voucher(
+        voucher.fragment, voucher.version, (replace(first, digest=second.digest), second)
+    )
+
+
+FORGERIES = [
+    another_version,
+    other_bytes,
+    another_anchor,
+    lambda voucher: Voucher(voucher.fragment, voucher.version, voucher.beside[:1]),
+    lambda voucher: Voucher(voucher.fragment, voucher.version, ()),
+    lambda voucher: Voucher(0, 2, voucher.beside),
+    lambda voucher: Voucher(2, 9, voucher.beside),
+    lambda voucher: Voucher(77, 1, voucher.beside),
+]
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+async def test_where_no_commit_proves_it_a_voucher_is_worth_nothing(
+    forge: Callable[[Voucher], Voucher], tmp_path: Path
+) -> None:
+    bench = await make_bench(tmp_path, fragments=3)
+    standing, head = await vouched(bench)
+    assert head.voucher is not None
+    await bench.run.mailbox.put_head(replace(head, voucher=forge(head.voucher)))
+    assert await bench.run.vouched_of_all() == standing
+
+
+async def test_without_a_head_all_are_about_as_far_as_the_last(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=3)
+    standing, _ = await vouched(bench)
+    run = bench.run
+    for find in (run.newest_of_all, run.told_of_all, run.vouched_of_all):
+        assert await find() == standing

@@ -22,19 +22,31 @@ from gradientmail.protocol.polling import Looks
 from gradientmail.records import keys
 from gradientmail.records.canonical import digest_of, encode
 from gradientmail.records.commit import Participant, Rejection, RoundRecord
+from gradientmail.records.head import Standing, Voucher, digest_beside
 from gradientmail.records.manifest import PayloadRef
 from gradientmail.run import Run, Version, as_version
 from gradientmail.store.base import Created
+
+Beside = Callable[[], tuple[Standing, ...] | None]
 
 MAX_REJECTIONS = 100
 """Named in one record; a flood beyond it is only logged."""
 
 
 class FragmentCloser:
-    """Closes the rounds of ``present.fragment``, one after another."""
+    """Closes the rounds of ``present.fragment``, one after another.
 
-    def __init__(self, desk: Desk, present: Version) -> None:
+    Args:
+        beside: Returns where all other fragments stand; None where that is not certain.
+
+    Attributes:
+        voucher: What our commit of the round closed last proves; None where it was another's.
+    """
+
+    def __init__(self, desk: Desk, present: Version, beside: Beside = lambda: None) -> None:
         self.present = present
+        self.voucher: Voucher | None = None
+        self._beside = beside
         self._desk = desk
         self._layout = desk.run.layouts[present.fragment]
         self._algorithm = desk.run.algorithms[present.fragment]
@@ -67,7 +79,7 @@ class FragmentCloser:
             live: Returns the learners that are live now.
             call: Takes a round whose grace window is open, to tell learners.
         """
-        settings = self._desk.run.manifest.settings
+        settings, self.voucher = self._desk.run.manifest.settings, None
         collecting = self._collecting = self._collecting or await self._open()
         closing = Closing(
             quorum=settings.quorum,
@@ -88,6 +100,11 @@ class FragmentCloser:
         self._advance(following, collecting.verdicts)
         await self._tidy()
         return following
+
+    @property
+    def standing(self) -> Standing | None:
+        """Where the fragment stands; None while that was read only once."""
+        return self.present.standing if self._confirmed else None
 
     @property
     def idle(self) -> bool:
@@ -165,8 +182,12 @@ class FragmentCloser:
                 sync_s=collected.since_quorum_s + self._desk.clock.now() - began,
             ),
         )
+        if (beside := self._beside()) is not None:
+            record = replace(record, beside=digest_beside(beside))
         if await self._desk.run.mailbox.create_commit(record) is Created.EXISTS:
             return None
+        if beside is not None:
+            self.voucher = Voucher(record.fragment, record.version, beside)
         self._log_commit(record)
         return as_version((record, digest_of(encode(record))))
 

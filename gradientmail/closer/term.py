@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from gradientmail.closer.desk import Desk
@@ -11,7 +12,7 @@ from gradientmail.closer.sweeper import Sweeper
 from gradientmail.errors import StoreError, StoreUnavailableError
 from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.protocol.selection import Everyone
-from gradientmail.records.head import Head
+from gradientmail.records.head import Head, Standing, Voucher
 from gradientmail.run import Version
 from gradientmail.tasks import persistently, race, together
 
@@ -31,7 +32,11 @@ class TermOfOffice:
         self._desk = desk
         self._fleet = fleet
         self._settings = desk.run.manifest.settings
-        self._closers = [FragmentCloser(desk, version) for version in present]
+        self._closers = [
+            FragmentCloser(desk, version, partial(self._beside, version.fragment))
+            for version in present
+        ]
+        self._voucher: Voucher | None = None
         self._sweepers = [Sweeper(desk, fleet, p) for p in range(len(present))]
         self._turn = asyncio.Condition()
         self._head_changed = asyncio.Event()
@@ -78,6 +83,7 @@ class TermOfOffice:
             version = await self._persist(
                 lambda: closer.close_next(lambda: self._taking_part(closer), self.call)
             )
+            self._voucher = closer.voucher or self._voucher
             self._calling.discard(closed)
             self._asked.pop(closed, None)
             self._head_changed.set()
@@ -104,6 +110,12 @@ class TermOfOffice:
 
     def _versions(self) -> tuple[int, ...]:
         return tuple(closer.present.number for closer in self._closers)
+
+    def _beside(self, fragment: int) -> tuple[Standing, ...] | None:
+        """Return where the other fragments stand; None until a round of each was closed."""
+        others = [closer for closer in self._closers if closer.present.fragment != fragment]
+        standings = [standing for closer in others if (standing := closer.standing)]
+        return tuple(standings) if len(standings) == len(others) else None
 
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
         return await persistently(
@@ -156,6 +168,7 @@ class TermOfOffice:
             asked=tuple((r, tuple(sorted(names))) for r, names in sorted(self._asked.items())),
             stopping=self._stopping,
             done=self._done,
+            voucher=self._voucher,
         )
 
     async def _sweep(self) -> None:

@@ -113,8 +113,8 @@ class Exchange:
     async def join(self, held: Mapping[int, Arrival]) -> None:
         """Bring every fragment to its newest version, from ``held`` where it is given."""
         self._held = dict(held)
-        told = await self._run.told_of_all()
-        await asyncio.gather(*(self._adopt(version) for version in told))
+        find = self._run.told_of_all if held else self._run.vouched_of_all
+        await asyncio.gather(*(self._adopt(version) for version in await find()))
         versions = ", ".join(str(self._held[p].version.number) for p in range(len(self._held)))
         self._desk.log.info("joined at versions %s", versions)
         self._look_for_last_round()
@@ -226,11 +226,8 @@ class Exchange:
     def _overdue(self) -> list[int]:
         """Return fragments whose commit should be there: the head may be stale."""
         now, poll_s = self._clock.now(), self._settings.poll_s
-        return [
-            fragment
-            for fragment, since in list(self._waiting.items())
-            if now - since > self._held[fragment].version.estimates.timeout(poll_s)
-        ]
+        timeout_s = max(one.version.estimates.timeout(poll_s) for one in self._held.values())
+        return [p for p, since in list(self._waiting.items()) if now - since > timeout_s]
 
     async def _catch_up(self, fragment: int, told: int | None) -> None:
         """Take the version a head told of; where it told none or wrong, look what follows ours."""

@@ -75,6 +75,7 @@ class RoundRecord(
         outer_scale: What schedule and guard multiplied the outer learning rate with.
         missing: Why contributions that were accepted are not in it; they count later.
         applied: Highest base used of each learner, over the whole chain.
+        beside: Digest of where the other fragments stood, as the head tells it to joiners.
         closed_at: POSIX seconds on the closer's clock, for people.
     """
 
@@ -95,6 +96,7 @@ class RoundRecord(
     missing: Text | None = None
     applied: dict[Name, Count] = {}
     estimates: Estimates = Estimates()
+    beside: Digest | None = None
     closer: Name
     term: Count
     nonce: Nonce

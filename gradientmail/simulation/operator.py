@@ -98,6 +98,8 @@ def forge_head(bucket: Bucket, rng: random.Random, *, back: bool) -> None:
     head = json.loads(found)
     wrong_by = -1 if back else rng.randint(-5, 5)
     head["versions"] = [max(0, version + wrong_by) for version in head["versions"]]
+    if voucher := head.get("voucher"):
+        voucher["version"] = max(1, voucher["version"] + wrong_by)
     if not back and rng.random() < 0.2:
         head |= {"stopping": True, "done": True}
     text = json.dumps(head, sort_keys=True, separators=(",", ":"))

@@ -23,7 +23,7 @@ from gradientmail.records import keys
 from gradientmail.records.canonical import digest_of, encode
 from gradientmail.records.commit import Participant, RoundRecord
 from gradientmail.records.estimates import Estimates
-from gradientmail.records.head import Head
+from gradientmail.records.head import Head, Standing, Voucher, digest_beside
 from gradientmail.records.lease import Beat, Term
 from gradientmail.records.manifest import Manifest
 from gradientmail.records.presence import Presence
@@ -134,9 +134,11 @@ async def world(settings: RunSettings, **options: Any) -> AsyncIterator[World]:
 async def write_history(store: Store, manifest: Manifest, rounds: int, learners: int) -> None:
     """Write the records that ``rounds`` rounds leave behind, and the newest versions' payloads.
 
-    Two learners took part in each; the closer that held the lease released it.
+    Two learners took part in each; the closer that held the lease released it. The last commit
+    vouches for all fragments.
     """
     fragments = len(manifest.fragments)
+    standings: list[Standing] = []
     names = [f"past-{index}" for index in range(learners)]
     for p in range(fragments):
         spec, parent = manifest.fragments[p], digest_of(encode(manifest))
@@ -147,6 +149,7 @@ async def write_history(store: Store, manifest: Manifest, rounds: int, learners:
             params = msgspec.structs.replace(
                 spec.params, key=keys.payload(p, version, NONCE, "params")
             )
+            newest = (p, version) == (fragments - 1, versions)
             record = RoundRecord(
                 run=manifest.run,
                 fragment=p,
@@ -156,6 +159,7 @@ async def write_history(store: Store, manifest: Manifest, rounds: int, learners:
                 participants=tuple(_took_part(p, version - 1, name) for name in names),
                 applied=dict.fromkeys(names, version - 1),
                 estimates=Estimates(step_s=1.0, quorum_s=1.0, sync_s=0.5),
+                beside=digest_beside(standings) if newest else None,
                 closer="past",
                 term=1,
                 nonce=NONCE,
@@ -164,18 +168,20 @@ async def write_history(store: Store, manifest: Manifest, rounds: int, learners:
             parent = digest_of(data)
             await store.create(keys.commit(p, version), data)
         await store.put(keys.payload(p, versions, NONCE, "params"), [payload])
-    await _leave_behind(store, manifest, rounds // fragments, names)
+        standings.append(Standing(fragment=p, version=versions, digest=parent, params=params))
+    voucher = Voucher(fragments - 1, rounds // fragments, tuple(standings[:-1]))
+    await _leave_behind(store, manifest, voucher, names)
 
 
 async def _leave_behind(
-    store: Store, manifest: Manifest, version: int, names: Iterable[str]
+    store: Store, manifest: Manifest, voucher: Voucher, names: Iterable[str]
 ) -> None:
-    run, versions = manifest.run, (version,) * len(manifest.fragments)
+    run, versions = manifest.run, (voucher.version,) * len(manifest.fragments)
     term = Term(run=run, term=1, closer="past", nonce=NONCE)
     await store.create(keys.term(1), encode(term))
     beat = Beat(term=1, closer="past", count=9, released=True)
     await store.put(keys.beat(1), [encode(beat)])
-    head = Head(run=run, term=1, closer="past", versions=versions)
+    head = Head(run=run, term=1, closer="past", versions=versions, voucher=voucher)
     await store.put(keys.HEAD, [encode(head)])
     for name in names:
         presence = Presence(run=run, learner=name, incarnation=NONCE, count=1, versions=versions)

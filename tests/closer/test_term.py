@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gradientmail.closer.fleet import Fleet
+from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.closer.term import TermOfOffice
 from gradientmail.operations.stopping import request_stop
 from gradientmail.records.head import Head
@@ -44,6 +45,42 @@ async def test_the_head_says_what_is_committed_and_what_is_called(tmp_path: Path
         await bench.clock.advance(10.0)
         head = await head_of(bench)
         assert (head.versions, head.calling) == ((0, 1), ())
+
+
+async def test_the_newest_commit_vouches_for_all_fragments_once_each_is_certain(
+    tmp_path: Path,
+) -> None:
+    bench = await make_bench(tmp_path, fragments=2, in_flight=2)
+    await bench.show("ann", versions=(0, 0))
+    async with running((await term_of(bench)).run(until_done=True)):
+        await post(bench, "ann", 0)
+        await bench.clock.advance(2.0)
+        assert (await head_of(bench)).voucher is None  # fragment 1 was read only once
+        for fragment, versions in ((1, (1, 1)), (0, (2, 1)), (1, (2, 2))):
+            await post(bench, "ann", fragment)
+            await bench.clock.advance(2.0)
+            found = await bench.run.vouched_of_all()
+            assert tuple(version.number for version in found) == versions
+            assert [p for p, version in enumerate(found) if version.record] == [fragment]
+
+
+async def test_what_another_closer_committed_vouches_for_nothing(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=2, in_flight=2)
+    await bench.show("ann", versions=(0, 0))
+    async with running((await term_of(bench)).run(until_done=True)):
+        for fragment in (0, 1, 0):
+            await post(bench, "ann", fragment)
+            await bench.clock.advance(2.0)
+        before = await head_of(bench)
+        other = FragmentCloser(bench.desk("other"), await bench.run.newest(1))
+        await post(bench, "ann", 1)
+        ann = frozenset({"ann"})
+        await bench.while_time_passes(other.close_next(lambda: ann, lambda _: None))
+        await bench.clock.advance(10.0)
+        head = await head_of(bench)
+        assert head.versions == (2, 2)
+        assert head.voucher == before.voucher
+        assert [version.number for version in await bench.run.vouched_of_all()] == [2, 2]
 
 
 async def test_rounds_of_different_fragments_do_not_wait_for_each_other(tmp_path: Path) -> None:

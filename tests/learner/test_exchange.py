@@ -124,6 +124,50 @@ async def test_a_joiner_gets_the_newest_version_of_every_fragment(tmp_path: Path
     assert torch.equal(arrival.params, await remote.expected(version))
 
 
+async def vouched(bench: Bench, remote: Remote) -> tuple[Version, Version]:
+    """Return versions 1 of two fragments, of which the second one's commit vouches for both."""
+    first = await remote.commit()
+    remote.closer = FragmentCloser(bench.desk(), bench.run.origin(1), lambda: (first.standing,))
+    second = await remote.commit()
+    await remote.tell(1, 1, voucher=remote.closer.voucher)
+    return first, second
+
+
+async def test_a_joiner_goes_on_from_what_a_commit_vouches_for(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=2, downlink="I8")
+    remote = Remote(bench)
+    first, second = await vouched(bench, remote)
+    meter = Meter()
+    remote = Remote(bench, name="late", store=MeteredStore(bench.store, meter))
+    await remote.exchange.join({})
+    assert meter.requests == 4  # the head, one commit, and the two payloads
+    arrivals = {one.version.fragment: one for one in remote.arrived()}
+    for version in (first, second):
+        arrival = arrivals[version.fragment]
+        assert arrival.version.standing == version.standing
+        assert torch.equal(arrival.params, await remote.expected(version))
+    running = asyncio.create_task(remote.exchange.run())
+    remote.closer = FragmentCloser(bench.desk(), first)
+    newer = await remote.commit()
+    await remote.tell(2, 1)
+    await remote.pass_time()
+    (arrival,) = remote.arrived()
+    assert arrival.history == (newer.record,)
+    assert torch.equal(arrival.params, await remote.expected(newer))
+    running.cancel()
+
+
+async def test_who_comes_back_reads_the_records_that_may_name_it(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, fragments=2)
+    remote = Remote(bench)
+    await remote.exchange.join({})
+    held = {one.version.fragment: one for one in remote.arrived()}
+    first, second = await vouched(bench, remote)
+    remote = Remote(bench, name="back")
+    await remote.exchange.join(held)
+    assert [one.history for one in remote.arrived()] == [(first.record,), (second.record,)]
+
+
 async def test_a_version_the_head_tells_of_arrives_with_the_records_on_the_way(
     tmp_path: Path,
 ) -> None:
