@@ -12,7 +12,7 @@ from gradientmail.algorithms.guards import GUARDS
 from gradientmail.algorithms.outer import OUTERS, OuterOptimizer
 from gradientmail.algorithms.rules import MERGES
 from gradientmail.algorithms.schedules import SCHEDULES
-from gradientmail.algorithms.weights import WEIGHTS
+from gradientmail.algorithms.weights import WEIGHTS, Samples
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings
@@ -81,6 +81,11 @@ class Algorithm:
     def alone(self) -> bool:
         """Whether learners exchange with nobody."""
         return self.settings.exchange == "nobody"
+
+    @property
+    def weighs_samples(self) -> bool:
+        """Whether a contribution weighs by the samples that its learner counts."""
+        return self.settings.exchange == "closer" and isinstance(self.aggregator.weights, Samples)
 
     def gossip_format(self, numel: int) -> PayloadFormat:
         """Return the payload format of what neighbours post to each other."""

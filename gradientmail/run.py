@@ -102,6 +102,11 @@ class Run:
             return (self.algorithm,) * len(self.layouts)
         return algorithms_of(self.manifest)
 
+    @property
+    def weighs_samples(self) -> bool:
+        """Whether a contribution to any fragment weighs by the samples its learner counts."""
+        return any(one.weighs_samples for one in self.algorithms)
+
     def origin(self, fragment: int) -> Version:
         """Return version 0 of ``fragment``."""
         params = self.manifest.fragments[fragment].params

@@ -93,6 +93,7 @@ MEANINGS = {
     "term": "Number of the lease's term.",
     "steps": "Inner steps.",
     "tokens": "Tokens in them.",
+    "samples": "Examples in them; 0 where its learner counts none.",
     "step_s": "Mean seconds of one inner step.",
     "key": "Key of the object.",
     "digest": "Digest of the object's bytes.",

@@ -76,6 +76,7 @@ class Counters:
     Attributes:
         steps: Inner steps in it.
         tokens: Tokens in them.
+        samples: Examples in them; 0 where its learner counts none.
         norms: L2 norm of each tensor, in layout order; None where absent.
         staleness: Versions between its base and the version before the one that is made.
     """
@@ -83,12 +84,18 @@ class Counters:
     steps: int
     tokens: int
     norms: Norms
+    samples: int = 0
     staleness: int = 0
 
     @property
     def work(self) -> Work:
         """What it is weighed by."""
-        return Work(tokens=self.tokens, steps=self.steps, staleness=self.staleness)
+        return Work(
+            tokens=self.tokens,
+            steps=self.steps,
+            samples=self.samples,
+            staleness=self.staleness,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,8 @@ _AVERAGED: Final[Mapping[str, Any]] = {
 }
 """Parameters averaged by tokens while everyone waits."""
 
-_ADAPTIVE: Final[Mapping[str, Any]] = {"sync_every": 100, "outer_lr": 0.1}
+_FEDERATED: Final[Mapping[str, Any]] = {**_AVERAGED, "sync_every": 100, "weights": "samples"}
+"""Every example counts the same, whoever has it."""
 
 _AMONG_NEIGHBOURS: Final[Mapping[str, Any]] = {"exchange": "gossip", "alignment": "carry"}
 
@@ -129,21 +130,20 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "topology": "random-pairs",
         "gossip": "noloco",
     },
-    # FedAvg (arXiv 1602.05629): samples weigh, where a step's tokens are its samples.
-    "fedavg": {**_AVERAGED, "sync_every": 100},
+    # FedAvg (arXiv 1602.05629).
+    "fedavg": _FEDERATED,
     # FedProx (arXiv 1812.06127).
-    "fedprox": {**_AVERAGED, "sync_every": 100, "proximal": 0.01},
+    "fedprox": {**_FEDERATED, "proximal": 0.01},
     # FedAvgM (arXiv 1909.06335): momentum .9 on the server.
     "fedavgm": {
-        **_AVERAGED,
-        "sync_every": 100,
+        **_FEDERATED,
         "outer": "heavy-ball",
         "outer_settings": {"momentum": 0.9},
     },
     # Adaptive federated optimization (arXiv 2003.00295): beta1 .9, beta2 .99, tau 1e-3.
-    "fedadagrad": {**_AVERAGED, **_ADAPTIVE, "outer": "adagrad"},
-    "fedadam": {**_AVERAGED, **_ADAPTIVE, "outer": "adam"},
-    "fedyogi": {**_AVERAGED, **_ADAPTIVE, "outer": "yogi"},
+    "fedadagrad": {**_FEDERATED, "outer": "adagrad", "outer_lr": 0.1},
+    "fedadam": {**_FEDERATED, "outer": "adam", "outer_lr": 0.1},
+    "fedyogi": {**_FEDERATED, "outer": "yogi", "outer_lr": 0.1},
 }
 
 

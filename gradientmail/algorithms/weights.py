@@ -14,13 +14,15 @@ class Work:
     """What is behind a contribution.
 
     Attributes:
-        tokens: What the learner's loop counted: tokens, or samples where it counts those.
+        tokens: Tokens trained on.
         steps: Inner steps.
+        samples: Examples trained on; 0 where the learner's loop counts none.
         staleness: Versions between its base and the version before the one that is made.
     """
 
     tokens: int
     steps: int
+    samples: int = 0
     staleness: int = 0
 
 
@@ -47,14 +49,24 @@ class TokensSquaredPerStep(Choice, frozen=True):
 
 
 class Tokens(Choice, frozen=True):
-    """``tokens``: every token counts the same; with samples for tokens, FedAvg's weights.
+    """``tokens``: every token counts the same."""
+
+    def weigh(self, work: Work) -> float:
+        """See ``Weights.weigh``."""
+        return float(work.tokens)
+
+
+class Samples(Choice, frozen=True):
+    """``samples``: every example counts the same, however long it is.
+
+    Learners must count them: ``learner.step(tokens=..., samples=...)``.
 
     Source: FedAvg (arXiv 1602.05629).
     """
 
     def weigh(self, work: Work) -> float:
         """See ``Weights.weigh``."""
-        return float(work.tokens)
+        return float(work.samples)
 
 
 class Uniform(Choice, frozen=True):
@@ -111,10 +123,10 @@ WEIGHTS: Final[Choices[Weights]] = Choices(
     {
         "tokens2-per-step": TokensSquaredPerStep,
         "tokens": Tokens,
-        "samples": Tokens,
+        "samples": Samples,
         "uniform": Uniform,
         "tokens-by-staleness": TokensByStaleness,
         "tokens-power": TokensPower,
     },
 )
-"""By the name that ``weights`` takes; ``samples`` is ``tokens`` where a loop counts samples."""
+"""By the name that ``weights`` takes."""

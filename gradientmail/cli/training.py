@@ -66,7 +66,8 @@ def train(learner: Learner, program: Program, clock: Clock, *, share: float) -> 
         program.optimizer.zero_grad()
         if share < 1.0:
             asyncio.run(clock.sleep((clock.now() - began) * (1.0 / share - 1.0)))
-        learner.step(tokens=program.tokens(batch), loss=loss)
+        samples = program.samples(batch) if learner.run.weighs_samples else 0
+        learner.step(tokens=program.tokens(batch), samples=samples, loss=loss)
     _report(learner)
 
 

@@ -141,6 +141,7 @@ class FragmentCloser:
             anchors={n: digest for n, digest in self._anchors.items() if n >= oldest},
             precision=self._algorithm.delta_dtype,
             tensors=len(self._layout.slots),
+            weighs_samples=self._algorithm.weighs_samples,
             applied=present.applied,
         )
 
@@ -353,6 +354,7 @@ def _participant(one: Accepted, outcome: Outcome, index: int) -> Participant:
         base=one.record.base,
         steps=one.record.steps,
         tokens=one.record.tokens,
+        samples=one.record.samples,
         weight=outcome.weights[index],
         norm=outcome.norms[index],
         clip=outcome.clips[index],

@@ -100,7 +100,9 @@ class Intake:
         return Accepted(
             key=entry.key,
             record=record,
-            counters=Counters(steps=record.steps, tokens=record.tokens, norms=norms),
+            counters=Counters(
+                steps=record.steps, tokens=record.tokens, samples=record.samples, norms=norms
+            ),
             path=path,
             digest=fetched.digest,
         )

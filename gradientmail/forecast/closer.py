@@ -134,6 +134,7 @@ class Closer:
             anchors=dict.fromkeys(range(oldest, version + 1), ""),
             precision=settings.uplink,
             tensors=0,
+            weighs_samples=False,
             applied=ground.commit(p, version).applied if version else {},
         )
         closing = Closing(

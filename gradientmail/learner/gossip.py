@@ -28,7 +28,7 @@ from gradientmail.clock import fresh_nonce
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.neighbours import Neighbours, Posting, Vectors, own_version
 from gradientmail.learner.peers import Peers
-from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.learner.posts import Arrival, Draft, Progress, Trained
 from gradientmail.learner.presence import Beats
 from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.protocol.topology import mixing
@@ -300,13 +300,15 @@ class Gossip:
 
     def _participant(self, posting: Posting) -> Participant:
         draft = posting.draft
+        trained = draft.trained if draft else Trained(steps=1, tokens=1)
         return Participant(
             learner=self._desk.name,
             incarnation=self._desk.incarnation,
             nonce=draft.nonce if draft else self._desk.incarnation,
             base=posting.version - 1,
-            steps=draft.steps if draft else 1,
-            tokens=draft.tokens if draft else 1,
+            steps=trained.steps,
+            tokens=trained.tokens,
+            samples=trained.samples,
             weight=1.0,
             norm=0.0,
             clip=1.0,

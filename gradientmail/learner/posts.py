@@ -1,6 +1,7 @@
 """What a learner's training side and its exchange hand to each other."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor
 
@@ -14,6 +15,39 @@ from gradientmail.records.commit import RoundRecord
 from gradientmail.run import Version
 
 
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What was trained, counted.
+
+    Attributes:
+        steps: Inner steps.
+        tokens: Tokens in them.
+        samples: Examples in them; 0 where the loop counts none.
+
+    >>> Trained(3, 30) + Trained(1, 10) - Trained(2, 20)
+    Trained(steps=2, tokens=20, samples=0)
+    """
+
+    steps: int = 0
+    tokens: int = 0
+    samples: int = 0
+
+    def __add__(self, more: "Trained") -> "Trained":
+        """Return both together."""
+        return Trained(
+            self.steps + more.steps, self.tokens + more.tokens, self.samples + more.samples
+        )
+
+    def __sub__(self, less: "Trained") -> "Trained":
+        """Return what is beyond ``less``."""
+        return Trained(
+            self.steps - less.steps, self.tokens - less.tokens, self.samples - less.samples
+        )
+
+
+UNTRAINED: Final = Trained()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Draft:
     """A pseudo-gradient to be posted.
@@ -23,9 +57,8 @@ class Draft:
         nonce: Its name in the commit that uses it; part of the key.
         base: The version it was made against.
         delta: ``anchor - theta``, flat float32 of the layout's length, finite, ours to overwrite.
-        steps: Inner steps in it.
-        tokens: Tokens in them.
-        step_s: Mean seconds of one of them.
+        trained: What is behind it.
+        step_s: Mean seconds of one of its steps.
         final: Whether the learner leaves after it.
     """
 
@@ -33,8 +66,7 @@ class Draft:
     nonce: str
     base: Version
     delta: Tensor
-    steps: int
-    tokens: int
+    trained: Trained
     step_s: float
     final: bool
 
@@ -73,6 +105,7 @@ class Progress:
     next_post_at: float = 0.0
     steps: int = 0
     tokens: int = 0
+    samples: int = 0
     step_s: float = 0.0
     loss: float | None = None
     posted: int = 0

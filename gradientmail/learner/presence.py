@@ -71,6 +71,7 @@ class Beats:
             versions=progress.versions,
             steps=progress.steps,
             tokens=progress.tokens,
+            samples=progress.samples,
             step_s=progress.step_s,
             loss=progress.loss,
             posted=progress.posted,

@@ -68,7 +68,7 @@ def examples(batch: Any) -> int:  # noqa: ANN401 - whatever the program's batche
     if not isinstance(first, Tensor) or first.dim() == 0:
         raise SettingsError(
             f"cannot count the examples of a batch of type {type(batch).__name__}; "
-            "return a Program with tokens=<function of a batch>"
+            "return a Program with tokens=<function of a batch>, and samples= alike"
         )
     return len(first)
 
@@ -82,8 +82,9 @@ class Program:
         optimizer: The inner optimizer over the model's parameters.
         batches: Training ends when they do. Their position is saved when they are ``Positioned``.
         loss: (model, batch) -> scalar to be minimized.
-        tokens: How much a batch weighs in the average of a round; examples if not given.
+        tokens: How many tokens a batch has; examples if not given.
         evaluate: model -> loss on held-out data.
+        samples: How many examples a batch has; asked where a run weighs contributions by them.
     """
 
     model: nn.Module
@@ -92,6 +93,7 @@ class Program:
     loss: Callable[[nn.Module, Any], Tensor]
     tokens: Callable[[Any], int] = examples
     evaluate: Callable[[nn.Module], float] | None = None
+    samples: Callable[[Any], int] = examples
 
 
 def data_seed(seed: int, learner: str) -> int:

@@ -1,14 +1,15 @@
 """What a restart needs, as one tree for ``state``: training, residuals, optimizer, position."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gradientmail.errors import SettingsError
 from gradientmail.learner.parameters import FragmentTensors
+from gradientmail.learner.posts import Trained
 from gradientmail.learner.program import Positioned
 from gradientmail.learner.state import State, pack, restore_rng, rng_state, unpack
 from gradientmail.learner.training import LocalFragment, OnItsWay, Training
@@ -59,6 +60,15 @@ class Saved:
             self.position.load_state_dict(tree["position"])
         restore_rng(tree["rng"], self.device)
 
+    def heal_optimizer(self) -> None:
+        """Drop the inner optimizer's state of every parameter for which it is not finite."""
+        if self.optimizer is None:
+            return
+        for parameter, state in list(self.optimizer.state.items()):
+            tensors = [value for value in state.values() if isinstance(value, Tensor)]
+            if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+                del self.optimizer.state[parameter]
+
 
 def loaded(state: State, run: Run, learner: str) -> dict[str, Any]:
     """Return the tree of a state that belongs to this run and learner.
@@ -84,7 +94,7 @@ def restore_training(
     The model must have been restored; it is not touched.
     """
     saved = tree["training"]
-    training.step, training.tokens = saved["step"], saved["tokens"]
+    training.trained = Trained(*saved["trained"])
     training.fragments = [
         _fragment(one, version, tensors, device)
         for one, version, tensors in zip(
@@ -94,7 +104,7 @@ def restore_training(
     training.publishing = replace(
         training.publishing,
         versions=tuple(version.number for version in versions),
-        anchored_at=saved["anchored_at"],
+        anchored_at=tuple(fragment.anchored.steps for fragment in training.fragments),
         last_step=saved["last_step"],
         in_flight=tuple(
             InFlight(round_index=round_index, at_step=at_step)
@@ -113,13 +123,13 @@ def _fragment(
         version=version,
         committed=committed,
         anchor=tensors.rounded(committed),
-        anchored_tokens=saved["anchored_tokens"],
+        anchored=Trained(*saved["anchored"]),
         snapshot=None if snapshot is None else snapshot.to(device),
-        snapshot_at=saved["snapshot_at"],
+        snapshot_at=Trained(*saved["snapshot_at"]),
         restored=True,
         posted=[
-            OnItsWay(key=key, base=base, steps=steps, tokens=tokens)
-            for key, base, steps, tokens in saved["posted"]
+            OnItsWay(key=key, base=base, trained=Trained(*trained))
+            for key, base, trained in saved["posted"]
         ],
     )
 
@@ -127,9 +137,7 @@ def _fragment(
 def _training_tree(training: Training) -> dict[str, Any]:
     publishing = training.publishing
     return {
-        "step": training.step,
-        "tokens": training.tokens,
-        "anchored_at": publishing.anchored_at,
+        "trained": astuple(training.trained),
         "last_step": publishing.last_step,
         "in_flight": [(one.round_index, one.at_step) for one in publishing.in_flight],
         "fragments": [_fragment_tree(fragment) for fragment in training.fragments],
@@ -140,8 +148,8 @@ def _fragment_tree(fragment: LocalFragment) -> dict[str, Any]:
     return {
         "version": fragment.version.number,
         "committed": fragment.committed,
-        "anchored_tokens": fragment.anchored_tokens,
+        "anchored": astuple(fragment.anchored),
         "snapshot": fragment.snapshot,
-        "snapshot_at": fragment.snapshot_at,
-        "posted": [(one.key, one.base, one.steps, one.tokens) for one in fragment.posted],
+        "snapshot_at": astuple(fragment.snapshot_at),
+        "posted": [(one.key, one.base, astuple(one.trained)) for one in fragment.posted],
     }

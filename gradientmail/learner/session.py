@@ -67,7 +67,7 @@ class Learner:
         >>> with gm.Learner("s3://bucket/run", model, optimizer=optimizer) as learner:
         ...     for batch in batches:
         ...         loss = train(batch)
-        ...         learner.step(tokens=batch.numel(), loss=loss)
+        ...         learner.step(tokens=batch.numel(), samples=len(batch), loss=loss)
         ...         if learner.done:
         ...             break
     """
@@ -120,9 +120,10 @@ class Learner:
         self._desk, self._exchange = self._background.start()
         self._run, self._log = self._desk.run, self._desk.log
         self._training = Training(
-            self._desk, self._model, self._exchange, discarded=self._heal_optimizer
+            self._desk, self._model, self._exchange, discarded=self._saved.heal_optimizer
         )
         self._start_training()
+        self._least_samples = int(self._run.weighs_samples)
         mu = self._run.manifest.settings.proximal
         self._proximal = hook_proximal(self._saved.optimizer, self._training, mu)
         if self._state_dir is not None:
@@ -160,20 +161,31 @@ class Learner:
 
     # -- training ----------------------------------------------------------------------------
 
-    def step(self, tokens: int, loss: Tensor | float | None = None) -> None:
+    def step(self, tokens: int, loss: Tensor | float | None = None, *, samples: int = 0) -> None:
         """Count one inner step of ``tokens`` tokens; call it after ``optimizer.step()``.
 
         Returns after commits that arrived are in the model and rounds that are due are on their
         way. Waits only where the run's ``overlap_steps`` says so.
 
+        Args:
+            tokens: Trained on in it.
+            loss: Of it, to be shown.
+            samples: Examples in it; needed where the run weighs contributions by them.
+
         Raises:
-            SettingsError: no tokens: they are what a contribution weighs.
+            SettingsError: nothing was counted of what a contribution weighs.
             StoreError, RecordError: the exchange ended for good; the message says why.
         """
         if tokens < 1:
             raise SettingsError(f"tokens={tokens}: count what the step was trained on, at least 1")
+        if samples < self._least_samples:
+            raise SettingsError(
+                f"samples={samples}: count the examples of the step, at least "
+                f"{self._least_samples}, as in step(tokens=..., samples=len(batch)); a "
+                "contribution weighs by them where weights = 'samples'"
+            )
         self._background.check()
-        self._training.stepped(tokens, self._read(loss))
+        self._training.stepped(tokens, self._read(loss), samples=samples)
         while True:
             news = self._background.news
             if not isinstance(self._training.settle(), Hold) or self.done:
@@ -368,16 +380,6 @@ class Learner:
         if outbox is None:
             return None
         return self._saved.save(self._run, self.name, self._training, outbox)
-
-    def _heal_optimizer(self) -> None:
-        """Drop the inner optimizer's state of every parameter for which it is not finite."""
-        optimizer = self._saved.optimizer
-        if optimizer is None:
-            return
-        for parameter, state in list(optimizer.state.items()):
-            tensors = [value for value in state.values() if isinstance(value, Tensor)]
-            if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-                del optimizer.state[parameter]
 
     def _leave(self) -> None:
         if self._proximal is not None:

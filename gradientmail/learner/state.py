@@ -34,7 +34,7 @@ from gradientmail.errors import SettingsError, StateNotSavedError
 
 log = logging.getLogger(__name__)
 
-FORMAT = "state/1"
+FORMAT = "state/2"
 READ_BYTES = 1 << 20
 
 

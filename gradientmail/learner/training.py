@@ -14,7 +14,7 @@ from gradientmail.clock import fresh_nonce
 from gradientmail.learner.aligning import Meeting, align
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.parameters import FragmentTensors, Vectors
-from gradientmail.learner.posts import Arrival, Draft, Progress
+from gradientmail.learner.posts import UNTRAINED, Arrival, Draft, Progress, Trained
 from gradientmail.learner.wire import Wire
 from gradientmail.protocol.pace import Pace
 from gradientmail.protocol.publishing import Decision, Hold, Publish, Publishing, Train
@@ -32,8 +32,7 @@ class OnItsWay:
 
     key: str
     base: int
-    steps: int
-    tokens: int
+    trained: Trained
 
 
 @dataclass
@@ -44,9 +43,9 @@ class LocalFragment:
         version: The version it is aligned with.
         committed: That version's parameters, exactly; read only.
         anchor: The same, rounded to what the model can hold; what pseudo-gradients start from.
-        anchored_tokens: Tokens trained when the anchor was taken, less what alignments kept.
+        anchored: Trained when the anchor was taken, less what alignments kept.
         snapshot: Local parameters when the contribution against this version was made.
-        snapshot_at: (steps, tokens) trained by then.
+        snapshot_at: Trained by then.
         owed: What of the steps since the anchor is in the residual alone; see ``Eager``.
         restored: This self has not aligned it yet: an earlier one began on this version.
         posted: Contributions whose fate is not known yet; the last may be against this version.
@@ -56,9 +55,9 @@ class LocalFragment:
     version: Version
     committed: Tensor
     anchor: Tensor
-    anchored_tokens: int = 0
+    anchored: Trained = UNTRAINED
     snapshot: Tensor | None = None
-    snapshot_at: tuple[int, int] = (0, 0)
+    snapshot_at: Trained = UNTRAINED
     owed: Tensor | None = None
     restored: bool = False
     posted: list[OnItsWay] = field(default_factory=list)
@@ -88,7 +87,7 @@ class Training:
             versions=(0,) * len(desk.run.layouts),
             anchored_at=(0,) * len(desk.run.layouts),
         )
-        self.step, self.tokens = 0, 0
+        self.trained = UNTRAINED
         self._posted, self._applied, self._dropped = 0, 0, 0
         self._rejected: str | None = None
         self._step_s = 0.0
@@ -119,7 +118,12 @@ class Training:
 
     # -- at a step boundary ------------------------------------------------------------------
 
-    def stepped(self, tokens: int, loss: float | None) -> None:
+    @property
+    def step(self) -> int:
+        """Inner steps taken."""
+        return self.trained.steps
+
+    def stepped(self, tokens: int, loss: float | None, *, samples: int = 0) -> None:
         """Count one inner step."""
         now = self._desk.clock.now()
         if self._stepped_at is not None:
@@ -127,8 +131,7 @@ class Training:
             decay = STEP_DECAY if self._step_s else 1.0
             self._step_s += decay * (took_s - self._step_s)
         self._stepped_at = now
-        self.step += 1
-        self.tokens += tokens
+        self.trained += Trained(1, tokens, samples)
         self.report(loss)
 
     def settle(self) -> Decision:
@@ -168,7 +171,8 @@ class Training:
             next_post_at=now + self.publishing.steps_to_due(self.step) * self._step_s,
             versions=tuple(fragment.version.number for fragment in self.fragments),
             steps=self.step,
-            tokens=self.tokens,
+            tokens=self.trained.tokens,
+            samples=self.trained.samples,
             step_s=self._step_s,
             loss=before.loss if loss is None or not math.isfinite(loss) else loss,
             posted=self._posted,
@@ -198,8 +202,7 @@ class Training:
             self._discard("parameters are NaN or infinite")
             return False
         base = fragment.version.number
-        steps = self.step - self.publishing.anchored_at[p]
-        tokens = self.tokens - fragment.anchored_tokens
+        trained = self.trained - fragment.anchored
         nonce = fresh_nonce(self._desk.rng)
         key = keys.mail(p, base, self._desk.name, nonce)
         self._wire.post(
@@ -208,14 +211,13 @@ class Training:
                 nonce=nonce,
                 base=fragment.version,
                 delta=delta,
-                steps=steps,
-                tokens=tokens,
+                trained=trained,
                 step_s=self._step_s,
                 final=final,
             )
         )
-        fragment.snapshot, fragment.snapshot_at = local, (self.step, self.tokens)
-        fragment.posted.append(OnItsWay(key=key, base=base, steps=steps, tokens=tokens))
+        fragment.snapshot, fragment.snapshot_at = local, self.trained
+        fragment.posted.append(OnItsWay(key=key, base=base, trained=trained))
         self.publishing = self.publishing.published(round_index, self.step)
         self._posted += 1
         return True
@@ -246,8 +248,7 @@ class Training:
             if fragment.snapshot is not None:
                 self._vectors.give(fragment.snapshot)
                 fragment.snapshot = fragment.anchor
-            fragment.snapshot_at = (self.step, self.tokens)
-            fragment.anchored_tokens = self.tokens
+            fragment.anchored = fragment.snapshot_at = self.trained
 
     # -- aligning ----------------------------------------------------------------------------
 
@@ -265,18 +266,19 @@ class Training:
         dropped = self._resolve(fragment, arrival.history)
         rule, committed = self._run.algorithms[p].alignment, arrival.params
         anchor = fragment.tensors.rounded(committed)
-        kept = (self.step - since[0], self.tokens - since[1]) if rule.keeps else (0, 0)
+        kept = self.trained - since if rule.keeps else UNTRAINED
         local, end = fragment.tensors.gather(), self._run.layouts[p].parameters_end
         meeting = Meeting(start=fragment.start, committed=committed, snapshot=snapshot, end=end)
-        if (owed := align(rule, meeting, local, keep_buffers=kept[0] > 0)) is not None:
+        if (owed := align(rule, meeting, local, keep_buffers=kept.steps > 0)) is not None:
             self._owe(fragment, owed)
         fragment.tensors.scatter(local)
         self._vectors.give(local, snapshot)
         fragment.version, fragment.committed, fragment.anchor = arrival.version, committed, anchor
         fragment.snapshot, fragment.restored = None, False
-        fragment.anchored_tokens = self.tokens - kept[1] - dropped[1]
-        anchored_at = self.step - kept[0] - dropped[0]
-        self.publishing = self.publishing.aligned(p, arrival.version.number, anchored_at)
+        fragment.anchored = self.trained - kept - dropped
+        self.publishing = self.publishing.aligned(
+            p, arrival.version.number, fragment.anchored.steps
+        )
         extra = {"fragment": p, "version": arrival.version.number}
         self._desk.log.info("aligned at step %d", self.step, extra=extra)
 
@@ -316,28 +318,27 @@ class Training:
             self._publish(self._round_of(p, here), final=False)
         elif found is Echo.FORGET:
             fragment.snapshot = fragment.tensors.gather()
-            fragment.snapshot_at = (self.step, self.tokens)
+            fragment.snapshot_at = self.trained
             for one in fragment.posted:
                 self._wire.forget(one.key)
             fragment.posted = []
             self._wire.start_over(p)
             self.publishing = self.publishing.published(self._round_of(p, here), self.step)
 
-    def _snapshot(self, fragment: LocalFragment) -> tuple[Tensor, tuple[int, int]]:
+    def _snapshot(self, fragment: LocalFragment) -> tuple[Tensor, Trained]:
         """Return what no contribution holds starts from, and the counters then."""
         if fragment.snapshot is not None:
             return fragment.snapshot, fragment.snapshot_at
-        anchored_at = self.publishing.anchored_at[fragment.version.fragment]
-        return fragment.start, (anchored_at, fragment.anchored_tokens)
+        return fragment.start, fragment.anchored
 
     def _round_of(self, p: int, base: int) -> int:
         """Return the round that a contribution to fragment ``p`` against ``base`` is for."""
         return self._run.algorithm.schedule.round_of(p, base + 1)
 
-    def _resolve(self, fragment: LocalFragment, history: Sequence[RoundRecord]) -> tuple[int, int]:
-        """Learn what became of our contributions; return the (steps, tokens) to carry on."""
+    def _resolve(self, fragment: LocalFragment, history: Sequence[RoundRecord]) -> Trained:
+        """Learn what became of our contributions; return what to carry on."""
         pending: list[OnItsWay] = []
-        steps, tokens = 0, 0
+        dropped = UNTRAINED
         for one in fragment.posted:
             match self._fate(fragment.version.fragment, one, history):
                 case Fate.PENDING:
@@ -345,14 +346,14 @@ class Training:
                 case Fate.DROPPED:
                     self._dropped += 1
                     self._wire.give_back(fragment.version.fragment, one.key)
-                    steps, tokens = steps + one.steps, tokens + one.tokens
+                    dropped += one.trained
                 case Fate.APPLIED:
                     self._applied += 1
                     self._wire.forget(one.key)
                 case Fate.REJECTED:
                     self._wire.forget(one.key)
         fragment.posted = pending
-        return steps, tokens
+        return dropped
 
     def _fate(self, p: int, one: OnItsWay, history: Sequence[RoundRecord]) -> Fate:
         posted = Posted(key=one.key, base=one.base)

@@ -92,7 +92,9 @@ class Chain:
         if not 0 <= self.newest.number - used.base <= settings.max_staleness:
             yield f"{who} against version {used.base} is too old or too new"
         staleness = self.newest.number - used.base
-        work = Work(tokens=used.tokens, steps=used.steps, staleness=staleness)
+        work = Work(
+            tokens=used.tokens, steps=used.steps, samples=used.samples, staleness=staleness
+        )
         weight = self.run.algorithms[record.fragment].aggregator.weights.weigh(work)
         if used.weight != weight:
             yield f"{who} weighs {used.weight}, by {settings.weights} it would be {weight}"

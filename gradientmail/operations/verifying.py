@@ -271,6 +271,7 @@ class FragmentVerifier:
             anchors=anchors,
             precision=self._algorithm.delta_dtype,
             tensors=len(self._run.layouts[self._fragment].slots),
+            weighs_samples=self._algorithm.weighs_samples,
             applied=before.applied,
         )
 
@@ -322,7 +323,15 @@ def _payloads(version: Version) -> Iterator[PayloadRef]:
 def _claims(of: Accepted | Participant) -> tuple[object, ...]:
     """Return what a commit repeats of a contribution."""
     said = of.record if isinstance(of, Accepted) else of
-    return said.incarnation, said.nonce, said.base, said.steps, said.tokens, of.digest
+    return (
+        said.incarnation,
+        said.nonce,
+        said.base,
+        said.steps,
+        said.tokens,
+        said.samples,
+        of.digest,
+    )
 
 
 def _differences(record: RoundRecord, written: Written) -> list[str]:

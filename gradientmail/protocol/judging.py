@@ -24,6 +24,7 @@ class Round:
         anchors: Digest of the record of each base that still counts, by base.
         precision: Codec the run's contributions use.
         tensors: Number of tensors in the fragment.
+        weighs_samples: Whether a contribution weighs by them, and nothing where it has none.
         applied: Highest base already used of each learner.
     """
 
@@ -33,6 +34,7 @@ class Round:
     anchors: Mapping[int, str]
     precision: str
     tensors: int
+    weighs_samples: bool
     applied: Mapping[str, int]
 
     def reads(self, key: MailKey) -> bool:
@@ -56,6 +58,8 @@ def reason_to_reject(judged: Round, key: MailKey, record: ContributionRecord) ->
             return f"its {what} is {have!r}, expected {want!r}"
     if record.anchor != judged.anchors[key.base]:
         return f"made against another version {key.base} than this run's"
+    if judged.weighs_samples and not record.samples:
+        return "this run weighs by samples, and its learner's loop counts none: step(samples=...)"
     return None
 
 

@@ -1,14 +1,15 @@
 """When to look again: when something is due, and not ever again in between.
 
 A learner learns from its own contributions how long after posting one the commit can be seen, and
-reads the head then. Found at once, it looks a little sooner the next time; not found, as late as
-it turned out to be. So most commits take one look::
+reads the commit then, by its own key. Found at once, it looks a little sooner the next time; not
+found, as late as it turned out to be. So most commits take one request. What is late is looked for
+in the head, which tells of all fragments, of calls and of the end::
 
-    ours is posted     -- as long after as the last ones took ------> the commit should be there
-    it is not there    -- 1/8, 1/4, 1/2, 1, 1 ... poll after -------> as late again as it is late
-    late for long      -- ever more seldom, to once in 8 polls
-    ours is to come    -- once in 8 polls
-    called too late, or left out of a round -- twice in a grace window, for some cycles
+    ours is posted     -- as long after as the last ones took ------> read the commit
+    it is not there    -- 1/8, 1/4, 1/2, 1, 1 ... poll after -------> read the head
+    late for long      -- ever more seldom, to once in 8 polls -----> read the head
+    ours is to come    -- once in 8 polls --------------------------> read the head
+    called too late, or left out of a round -- twice in a grace window, for some cycles -> the head
 
 The chance in it parts readers that began together.
 
@@ -16,13 +17,16 @@ A closer comes half-way nearer to the expected quorum with each look, for some l
 than others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from gradientmail.records.estimates import Estimates
 
 LEAST_POLLS: Final = 0.125
+SLACK_POLLS: Final = LEAST_POLLS / 2
+"""A look this share of a poll before the instant counts as one at it; clocks are not exact."""
+
 JITTER: Final = 0.25
 SOONER: Final = 0.02
 QUICKENING: Final = 1.5
@@ -46,8 +50,34 @@ def late_wait_s(late_s: float, timeout_s: float, poll_s: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Lately:
+    """A learner's last looks: instants on its own clock.
+
+    Attributes:
+        at: The last one.
+        head_at: The last one that read the head.
+    """
+
+    at: float
+    head_at: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """What a learner waits for.
+
+    Attributes:
+        posted: Of each fragment whose commit is to come, when ours was posted.
+        eager: Training waits, or may be asked for more at any time.
+    """
+
+    posted: Mapping[int, float]
+    eager: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Polling:
-    """A learner's looks at the head.
+    """A learner's looks at the head, and at commits.
 
     Attributes:
         poll_s: The run's: seconds between two looks for what is due.
@@ -77,7 +107,7 @@ class Polling:
             before: When the look before was.
         """
         takes_s, hurried = looked_at - posted_at, max(0, self.hurried - 1)
-        if before - posted_at >= self.takes_s:
+        if self._is_due(posted_at, before):
             begun = self.takes_s > 0
             return replace(self, takes_s=takes_s, hurried=hurried, sooner=SOONER, settled=begun)
         takes_s = min(takes_s, self.takes_s)
@@ -93,22 +123,33 @@ class Polling:
         """Take note that a round was called, or closed, before ours could be posted."""
         return replace(self, hurried=HURRIED_CYCLES * self.cycle)
 
-    def wait_s(self, now: float, *, chance: float, posted: Iterable[float], eager: bool) -> float:
+    def wait_s(self, looks: Lately, *, chance: float, waiting: Waiting) -> float:
         """Return how long after the last look the next one is.
 
         Args:
-            now: Instant of the last look, seconds on the reader's clock.
             chance: Drawn from [0, 1) for each look.
-            posted: When each contribution was posted that waits for its commit.
-            eager: Training waits, or may be asked for more at any time.
         """
-        limit_s = QUIET_POLLS * self.poll_s
+        head_s = looks.head_at + self._head_every_s(waiting) - looks.at
+        waits = [self._wait_s(at, looks.at, chance) for at in waiting.posted.values()]
+        return max(LEAST_POLLS * self.poll_s, min([*waits, head_s]))
+
+    def due(self, looks: Lately, *, now: float, waiting: Waiting) -> frozenset[int]:
+        """Return the fragments whose commit this look reads; none: it reads the head."""
+        due = {p: at for p, at in waiting.posted.items() if self._is_due(at, now)}
+        missed = any(self._is_due(at, looks.at) for at in due.values())
+        head = now - looks.head_at >= self._head_every_s(waiting) - SLACK_POLLS * self.poll_s
+        return frozenset() if missed or head else frozenset(due)
+
+    def _head_every_s(self, waiting: Waiting) -> float:
+        """Return how long after reading the head it is read again, whatever is due."""
+        if waiting.eager:
+            return self.poll_s
         if self.hurried and self.grace_s:
-            limit_s = min(limit_s, max(self.poll_s, self.grace_s / 2))
-        if eager:
-            limit_s = self.poll_s
-        waits = [self._wait_s(at, now, chance) for at in posted]
-        return max(LEAST_POLLS * self.poll_s, min([*waits, limit_s]))
+            return min(QUIET_POLLS * self.poll_s, max(self.poll_s, self.grace_s / 2))
+        return QUIET_POLLS * self.poll_s
+
+    def _is_due(self, posted_at: float, now: float) -> bool:
+        return now >= posted_at + self.takes_s - SLACK_POLLS * self.poll_s
 
     def _wait_s(self, posted_at: float, now: float, chance: float) -> float:
         late_s = now - (posted_at + self.takes_s)

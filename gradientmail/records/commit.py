@@ -44,6 +44,7 @@ class Participant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     clip: Magnitude
     key: Key
     digest: Digest
+    samples: Count = 0
     step_s: Seconds = 0.0
     divergence: Magnitude | None = None
     cosine: float | None = None

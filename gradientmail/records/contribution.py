@@ -8,7 +8,12 @@ from gradientmail.records.fields import Count, Digest, Magnitude, Name, Nonce, P
 
 
 class ContributionRecord(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="contribution/1"
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="contribution/1",
+    omit_defaults=True,
 ):
     """One learner's pseudo-gradient of one fragment against version ``base``.
 
@@ -17,6 +22,7 @@ class ContributionRecord(
         anchor: Digest of the record that committed ``base`` (of the manifest for version 0).
         steps: Inner steps since the anchor, at least 1.
         tokens: Tokens in them, at least 1.
+        samples: Examples in them; 0 where the learner's loop counts none.
         step_s: Mean seconds of one of them.
         final: The learner's last word on this fragment before it leaves.
         precision: Codec of the data.
@@ -35,6 +41,7 @@ class ContributionRecord(
     anchor: Digest
     steps: Positive
     tokens: Positive
+    samples: Count = 0
     step_s: Seconds
     final: bool
     precision: Annotated[str, msgspec.Meta(max_length=16)]

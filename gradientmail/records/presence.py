@@ -31,6 +31,7 @@ class Presence(
     versions: tuple[Count, ...]
     steps: Count = 0
     tokens: Count = 0
+    samples: Count = 0
     step_s: Seconds = 0.0
     loss: float | None = None
     posted: Count = 0

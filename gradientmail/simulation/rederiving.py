@@ -123,7 +123,11 @@ class _Derivation:
             for claim, norm in zip(letter["norms"], sums.norms(), strict=True)
         ]
         counters = Counters(
-            steps=letter["steps"], tokens=letter["tokens"], norms=norms, staleness=staleness
+            steps=letter["steps"],
+            tokens=letter["tokens"],
+            samples=letter.get("samples", 0),
+            norms=norms,
+            staleness=staleness,
         )
         return Contribution(counters=counters, delta=delta)
 

@@ -19,7 +19,7 @@ from gradientmail.algorithms.outer import (
     Yogi,
 )
 from gradientmail.algorithms.presets import PRESETS, preset
-from gradientmail.algorithms.weights import Tokens, TokensSquaredPerStep, Uniform
+from gradientmail.algorithms.weights import Samples, TokensSquaredPerStep, Uniform
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings, resolve
 from gradientmail.errors import SettingsError
@@ -108,7 +108,7 @@ def test_federated_presets_are_the_papers() -> None:
     for name, outer in outers.items():
         algorithm = algorithm_of(settings_of(name))
         assert algorithm.aggregator.outer == outer
-        assert algorithm.aggregator.weights == Tokens(), "samples weigh"
+        assert algorithm.aggregator.weights == Samples()
         assert algorithm.schedule.overlap_steps == 0
         assert algorithm.settings.grace_s is None
     assert settings_of("fedprox").proximal == 0.01

@@ -6,7 +6,7 @@ import pytest
 
 from gradientmail.algorithms.weights import WEIGHTS, Work
 
-LATE = Work(tokens=100, steps=10, staleness=3)
+LATE = Work(tokens=100, steps=10, samples=8, staleness=3)
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ LATE = Work(tokens=100, steps=10, staleness=3)
     [
         ("tokens2-per-step", {}, 1000.0),
         ("tokens", {}, 100.0),
-        ("samples", {}, 100.0),
+        ("samples", {}, 8.0),
         ("uniform", {}, 1.0),
         ("tokens-by-staleness", {"decay": 1.0}, 25.0),
         ("tokens-by-staleness", {"decay": 0.0}, 100.0),
@@ -30,6 +30,6 @@ def test_a_contribution_weighs_what_it_should(
 
 
 def test_the_largest_counters_a_record_may_hold_give_a_weight_it_may_hold() -> None:
-    most = Work(tokens=2**53 - 1, steps=1)
+    most = Work(tokens=2**53 - 1, steps=1, samples=2**53 - 1)
     for name in WEIGHTS.names():
         assert WEIGHTS.make(name, {}).weigh(most) < 1e38

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,14 +22,20 @@ class Listener:
 
     limit: int
     name: str = "alice"
+    weighs_samples: bool = False
     steps: list[int] = field(default_factory=list)
-    run: Any = field(default_factory=lambda: SimpleNamespace(name="run-1"))
+    samples: list[int] = field(default_factory=list)
     progress: Any = field(
         default_factory=lambda: SimpleNamespace(steps=0, tokens=0, loss=None, versions=(0,))
     )
 
-    def step(self, tokens: int, loss: torch.Tensor) -> None:
+    @property
+    def run(self) -> Any:
+        return SimpleNamespace(name="run-1", weighs_samples=self.weighs_samples)
+
+    def step(self, tokens: int, loss: torch.Tensor, samples: int) -> None:
         self.steps.append(tokens)
+        self.samples.append(samples)
 
     @property
     def done(self) -> bool:
@@ -74,6 +80,16 @@ def test_it_ends_with_the_batches() -> None:
     train(learner, program(end=2), Clock(), share=1.0)
 
     assert learner.steps == [4, 4]
+
+
+def test_examples_are_counted_where_they_weigh() -> None:
+    apart, weighed = Listener(limit=2), Listener(limit=2, weighs_samples=True)
+
+    for learner in (apart, weighed):
+        train(learner, replace(program(), tokens=lambda _: 50), Clock(), share=1.0)
+
+    assert (apart.steps, apart.samples) == ([50, 50], [0, 0])
+    assert (weighed.steps, weighed.samples) == ([50, 50], [4, 4])
 
 
 def test_the_model_learns() -> None:

@@ -101,6 +101,21 @@ async def test_one_learners_bad_mail_costs_the_others_nothing(tmp_path: Path) ->
     ]
 
 
+async def test_contributions_weigh_by_their_samples_and_not_without_any(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, weights="samples", outer="sgd", outer_lr=1.0)
+    origin = bench.run.origin(0)
+    await bench.post("ann", origin, fill=1.0, tokens=900, samples=1)
+    await bench.post("bob", origin, fill=5.0, tokens=10, samples=3)
+    uncounted = await bench.post("cid", origin, fill=100.0)
+    version = await close(bench, closer_of(bench))
+    moved = await bench.params(origin.params) - await bench.params(version.params)
+    assert torch.allclose(moved, bench.delta(0, 4.0), atol=1e-6)
+    record = record_of(version)
+    assert [(p.samples, p.weight) for p in record.participants] == [(1, 1.0), (3, 3.0)]
+    ((key, reason),) = [(r.key, r.reason) for r in record.rejected]
+    assert (key, "weighs by samples" in reason) == (uncounted, True)
+
+
 async def test_foreign_objects_among_the_mail_are_let_lie(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path)
     foreign = [

@@ -23,6 +23,7 @@ def round_of(bench: Bench) -> Round:
         anchors={0: origin.digest},
         precision=bench.run.algorithm.delta_dtype,
         tensors=len(bench.run.layouts[0].slots),
+        weighs_samples=False,
         applied={},
     )
 

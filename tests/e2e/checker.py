@@ -264,6 +264,7 @@ def _counters(header: Record, norms: list[float], onto: int) -> Counters:
     return Counters(
         steps=header["steps"],
         tokens=header["tokens"],
+        samples=header.get("samples", 0),
         staleness=onto - header["base"],
         norms=[None if gone else norm for gone, norm in zip(absent, norms, strict=True)],
     )

@@ -119,7 +119,7 @@ def run_learner(place: Place, deadly: Deadly) -> None:
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             deadly.passes("before", "step", f"{learner.progress.steps + 1}/")
-            learner.step(tokens=BATCH, loss=loss)
+            learner.step(tokens=BATCH, samples=BATCH, loss=loss)
             deadly.passes("after", "step", f"{learner.progress.steps}/")
     moments = [one[moment] for one in optimizer.state.values() for moment in sorted(one)]
     end = {

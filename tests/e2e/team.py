@@ -104,7 +104,7 @@ class Team:
                     optimizer.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
                     optimizer.step()
-                    learner.step(tokens=BATCH, loss=loss)
+                    learner.step(tokens=BATCH, samples=BATCH, loss=loss)
                     time.sleep(PACE_S)
             return Trained(progress=learner.progress, model=model)
 

@@ -35,6 +35,8 @@ NONCE = "1" * 32
 PAYLOAD = PayloadRef(key="fragments/x", size_bytes=1, digest=DIGEST)
 TOKENS = 10
 """Trained on in each step."""
+SAMPLES = 2
+"""Those are in so many examples."""
 
 
 class Numbers(nn.Module):
@@ -163,7 +165,7 @@ class Lone:
             for parameter, move in zip(self.model.parameters(), moves, strict=True):
                 parameter.add_(move)
         self.desk.clock._now_s += seconds  # type: ignore[attr-defined]
-        self.training.stepped(TOKENS, None)
+        self.training.stepped(TOKENS, None, samples=SAMPLES)
         return self.training.settle()
 
     def steps(self, count: int, *moves: float) -> Decision:

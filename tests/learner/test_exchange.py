@@ -16,7 +16,7 @@ from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.errors import RecordError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
-from gradientmail.learner.posts import Arrival, Draft
+from gradientmail.learner.posts import Arrival, Draft, Trained
 from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
 from gradientmail.operations.stopping import request_stop
@@ -302,8 +302,7 @@ async def post(remote: Remote) -> None:
             nonce=nonce,
             base=remote.bench.run.origin(0),
             delta=remote.bench.delta(0, 1.0),
-            steps=1,
-            tokens=1,
+            trained=Trained(1, 1),
             step_s=0.1,
             final=False,
         )

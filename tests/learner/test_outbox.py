@@ -16,7 +16,7 @@ from gradientmail.codecs.streaming import decoded
 from gradientmail.errors import StoreAccessError, StoreFullError
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.outbox import UPLOADS_AT_ONCE, Outbox
-from gradientmail.learner.posts import Draft
+from gradientmail.learner.posts import Draft, Trained
 from gradientmail.learner.state import pack, unpack
 from gradientmail.protocol.judging import Round, reason_to_reject
 from gradientmail.records import canonical, keys
@@ -50,8 +50,7 @@ class Office:
             "nonce": nonce,
             "base": base,
             "delta": delta.clone(),
-            "steps": 4,
-            "tokens": 40,
+            "trained": Trained(4, 40, 8),
             "step_s": 0.5,
             "final": False,
             **fields,
@@ -178,10 +177,12 @@ async def test_what_is_posted_says_what_a_closer_wants_to_know() -> None:
             anchors={0: DIGEST},
             precision="I8",
             tensors=1,
+            weighs_samples=False,
             applied={},
         )
         assert reason_to_reject(judged, key, record) is None
-        assert (record.steps, record.tokens, record.step_s, record.final) == (4, 40, 0.5, True)
+        assert (record.steps, record.tokens, record.samples) == (4, 40, 8)
+        assert (record.step_s, record.final) == (0.5, True)
         assert record.norms == (float((await at.posted(draft.key)).norm()),)
 
 
@@ -351,8 +352,7 @@ async def test_a_statistic_is_not_sent_twice(uplink: str) -> None:
         nonce=NONCE,
         base=desk.run.origin(0),
         delta=delta,
-        steps=4,
-        tokens=40,
+        trained=Trained(4, 40),
         step_s=0.5,
         final=False,
     )

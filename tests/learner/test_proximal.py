@@ -88,10 +88,10 @@ def test_a_learner_pulls_back_by_itself_and_leaves_the_optimizer_as_it_was(tmp_p
                 optimizer.step()
                 for parameter in model.parameters():
                     parameter.grad = torch.ones_like(parameter)
-                learner.step(tokens=1)
+                learner.step(tokens=1, samples=1)
             for parameter, before in zip(model.parameters(), anchor, strict=True):
                 torch.testing.assert_close(parameter.detach(), before - 0.01, rtol=0, atol=1e-6)
             while not learner.done:
-                learner.step(tokens=1)
+                learner.step(tokens=1, samples=1)
         closer.result(PATIENCE_S)
     assert not optimizer._optimizer_step_pre_hooks

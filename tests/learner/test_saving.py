@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gradientmail.errors import SettingsError
+from gradientmail.learner.posts import Trained
 from gradientmail.learner.saving import Saved, loaded, restore_training
 from gradientmail.learner.state import State
 from tests.learner.lone import Lone, flat, used
@@ -51,9 +52,9 @@ def restored(state: State, lone: Lone) -> Lone:
     return other
 
 
-def deltas(lone: Lone, skip: int = 0) -> list[tuple[int, int, float, int, int]]:
+def deltas(lone: Lone, skip: int = 0) -> list[tuple[int, int, float, Trained]]:
     return [
-        (one.fragment, one.base.number, float(one.delta[0]), one.steps, one.tokens)
+        (one.fragment, one.base.number, float(one.delta[0]), one.trained)
         for one in lone.wire.posted[skip:]
     ]
 

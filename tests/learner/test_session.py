@@ -243,6 +243,18 @@ def test_a_step_without_tokens_is_an_error(tokens: int, url: Path) -> None:
         learner.step(tokens=1)
 
 
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_samples_must_be_counted_where_they_weigh(weights: str, tmp_path: Path) -> None:
+    make_run(tmp_path, weights=weights)
+    with gm.Learner(str(tmp_path), make_model(0.0), name="ann") as learner:
+        if weights == "samples":
+            with pytest.raises(SettingsError, match=r"samples=0: .* step\(tokens=..., samples="):
+                learner.step(tokens=1)
+            assert learner.progress.steps == 0
+        learner.step(tokens=5, samples=2)
+        assert (learner.progress.tokens, learner.progress.samples) == (5, 2)
+
+
 def test_a_loss_that_is_nan_is_said_once_it_is_read(
     url: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

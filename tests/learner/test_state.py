@@ -278,10 +278,10 @@ def test_a_full_disk_keeps_the_state_before(directory) -> None:
 
 
 def test_a_state_of_another_format_is_refused(directory, monkeypatch) -> None:
-    monkeypatch.setattr(state_module, "FORMAT", "state/2")
+    monkeypatch.setattr(state_module, "FORMAT", "state/3")
     saved(directory, "one")
     monkeypatch.undo()
-    with pytest.raises(SettingsError, match="has format 'state/2', this gradientmail reads"):
+    with pytest.raises(SettingsError, match="has format 'state/3', this gradientmail reads"):
         directory.load()
 
 

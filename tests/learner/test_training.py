@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gradientmail.codecs.layout import layout
-from gradientmail.learner.posts import Arrival
+from gradientmail.learner.posts import Arrival, Trained
 from gradientmail.learner.training import Training
 from gradientmail.protocol.publishing import Hold, Train
-from tests.learner.lone import TOKENS, Lone, flat, rejected, used
+from tests.learner.lone import SAMPLES, TOKENS, Lone, flat, rejected, used
 
 H = 4
 """Steps from round to round, for one fragment."""
@@ -22,7 +22,9 @@ CARRY = {"alignment": "carry", "overlap_steps": None}
 
 def deltas(lone: Lone) -> list[tuple[float, int, int]]:
     """Return (pseudo-gradient, steps, tokens) of everything posted."""
-    return [(float(one.delta[0]), one.steps, one.tokens) for one in lone.wire.posted]
+    return [
+        (float(one.delta[0]), one.trained.steps, one.trained.tokens) for one in lone.wire.posted
+    ]
 
 
 # -- publishing ---------------------------------------------------------------------------------
@@ -44,7 +46,7 @@ def test_a_due_round_posts_anchor_minus_theta_with_its_steps_and_tokens() -> Non
     assert lone.step(0.25) == Hold()
     (draft,) = lone.wire.posted
     assert torch.equal(draft.delta, flat(-1.0))
-    assert (draft.steps, draft.tokens, draft.final) == (H, H * TOKENS, False)
+    assert (draft.trained, draft.final) == (Trained(H, H * TOKENS, H * SAMPLES), False)
     assert draft.base.number == 0
     assert draft.key.split("/")[:4] == ["mail", "0000", "0000000000", "ann"]
     assert draft.step_s == pytest.approx(1.0)
@@ -212,6 +214,7 @@ def test_a_dropped_contribution_returns_and_its_steps_are_counted_in_the_next() 
     assert lone.wire.given_back == [(0, dropped.key)]
     assert not lone.wire.forgotten
     assert deltas(lone)[-1] == (-(H - 1.0), 2 * H - 1, (2 * H - 1) * TOKENS)
+    assert lone.wire.posted[-1].trained.samples == (2 * H - 1) * SAMPLES
     assert (lone.wire.progress.dropped, lone.wire.progress.applied) == (1, 0)
 
 
@@ -333,7 +336,7 @@ def test_late_mail_of_an_earlier_self_and_what_was_trained_again_count_once(
     lone.commit(2, 0.0, **used(0))
     lone.training.settle()
     lone.steps(H, 1.0)
-    bases = [(draft.base.number, draft.steps) for draft in lone.wire.posted]
+    bases = [(draft.base.number, draft.trained.steps) for draft in lone.wire.posted]
     if restored:
         assert bases == [(0, H - 1), (2, H)]
         assert lone.values == [float(H)]

@@ -1,5 +1,6 @@
 """Which contributions count, and that each refusal says why in words a learner can act on."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ ROUND = Round(
     anchors={5: digest(OTHER), 6: digest(NONCE)},
     precision="I8",
     tensors=2,
+    weighs_samples=False,
     applied={"bob": 6, "carol": 5},
 )
 KEY = MailKey(fragment=1, base=6, learner="alice", nonce=NONCE)
@@ -90,6 +92,7 @@ def test_a_learner_is_used_at_most_once_for_each_base(base: int, used: int) -> N
         anchors=dict.fromkeys(range(10), digest(NONCE)),
         precision="I8",
         tensors=1,
+        weighs_samples=False,
         applied={"alice": used},
     )
     assert judged.reads(MailKey(0, base, "alice", NONCE)) == (base > used)
@@ -129,6 +132,13 @@ def test_a_header_of_something_else_is_refused_saying_what(
     fields: dict[str, Any], expected: str
 ) -> None:
     assert reason(**fields) == expected
+
+
+def test_without_samples_nothing_counts_where_they_weigh() -> None:
+    judged = replace(ROUND, weighs_samples=True)
+    assert "step(samples=...)" in (reason_to_reject(judged, KEY, GOOD) or "")
+    counted = msgspec.structs.replace(GOOD, samples=1)
+    assert reason_to_reject(judged, KEY, counted) is None
 
 
 # -- by the data ----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_the_given_document_is_fedprox_of_three_of_ten() -> None:
     assert (settings.algorithm, settings.proximal) == ("fedprox", 0.01)
     assert (settings.selection, settings.selection_settings) == ("random", {"fraction": 0.3})
     assert (settings.quorum, settings.stop_after_rounds) == (3, 50)
-    assert (settings.outer, settings.outer_lr, settings.weights) == ("sgd", 1.0, "tokens")
+    assert (settings.outer, settings.outer_lr, settings.weights) == ("sgd", 1.0, "samples")
 
 
 @pytest.mark.parametrize(

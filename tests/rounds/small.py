@@ -59,7 +59,7 @@ def posted(
     steps: int = 1,
     absent: Sequence[str] = (),
 ) -> Contribution:
-    """Return ``delta`` as a contribution."""
+    """Return ``delta`` as a contribution of as many examples as tokens."""
     sums = SquareSums(fragment)
     for start, stop in chunks(0, fragment.numel):
         sums.add(start, delta[start:stop])
@@ -67,7 +67,8 @@ def posted(
         None if slot.name in absent else norm
         for slot, norm in zip(fragment.slots, sums.norms(), strict=True)
     ]
-    return Contribution(counters=Counters(steps=steps, tokens=tokens, norms=norms), delta=delta)
+    counters = Counters(steps=steps, tokens=tokens, samples=tokens, norms=norms)
+    return Contribution(counters=counters, delta=delta)
 
 
 @dataclass

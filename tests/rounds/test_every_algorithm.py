@@ -77,7 +77,9 @@ async def committed(scratch: Path, *order: str, rounds: int = 3, **settings: Any
         for name in order:
             fill = float(LEARNERS.index(name) + number - 2)
             bench.rng.seed(f"{name} {number}")
-            await bench.post(name, closer.present, fill=fill, tokens=10 * (1 + ord(name[0])))
+            samples = 1 + ord(name[0])
+            counted = {"tokens": 10 * samples, "samples": samples}
+            await bench.post(name, closer.present, fill=fill, **counted)
         closing = closer.close_next(lambda: frozenset(order), lambda _: None)
         versions.append(await bench.while_time_passes(closing))
     return bench, versions
