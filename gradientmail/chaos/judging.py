@@ -16,7 +16,8 @@ from gradientmail.chaos.stage import Stage, staged
 from gradientmail.clock import Clock
 from gradientmail.errors import GradientMailError
 from gradientmail.operations.exporting import export_run
-from gradientmail.operations.verifying import Verified, verify_run
+from gradientmail.operations.verified import Verified
+from gradientmail.operations.verifying import verify_run
 from gradientmail.records.estimates import Estimates
 from gradientmail.run import open_run
 from gradientmail.tasks import race

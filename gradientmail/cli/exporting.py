@@ -13,28 +13,36 @@ from gradientmail.config import NodeSettings
 from gradientmail.errors import SettingsError
 from gradientmail.learner.program import load_program
 from gradientmail.mailbox import Mailbox
-from gradientmail.operations.exporting import export_run
+from gradientmail.operations.exporting import Exported, export_run
 from gradientmail.records.manifest import Manifest
-from gradientmail.run import Version
 from gradientmail.store.base import Store
 
 log = logging.getLogger(CLI_LOGGER)
 
 
 def run_export(
-    url: str, out: Path, node: NodeSettings, *, version: int | None, program: str | None
+    url: str,
+    out: Path,
+    node: NodeSettings,
+    *,
+    version: int | None,
+    learner: str | None,
+    program: str | None,
 ) -> None:
     """Write the file and say what is in it."""
 
-    async def export(store: Store) -> list[Version]:
+    async def export(store: Store) -> Exported:
         manifest, _ = await Mailbox(store).manifest()
         model = _model(manifest, program)
-        return list(await export_run(store, out, version=version, model=model))
+        return await export_run(store, out, version=version, learner=learner, model=model)
 
-    versions = with_store(url, node, export)
-    numbers = ", ".join(str(one.number) for one in versions)
+    exported = with_store(url, node, export)
+    numbers = ", ".join(map(str, exported.versions))
+    whose = f", the mean of {', '.join(exported.learners)}" if exported.learners else ""
     size = out.stat().st_size
-    output().print(f"wrote {out}: {size:,} bytes, fragments at version {numbers}", soft_wrap=True)
+    output().print(
+        f"wrote {out}: {size:,} bytes, fragments at version {numbers}{whose}", soft_wrap=True
+    )
 
 
 def _model(manifest: Manifest, program: str | None) -> nn.Module | None:

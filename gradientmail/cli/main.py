@@ -247,6 +247,13 @@ def export(
         int | None,
         typer.Option(metavar="N", help="This version of every fragment; the newest if not given."),
     ] = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Without a closer: what this learner posted; the mean of all if not given.",
+        ),
+    ] = None,
     program: Program = None,
     config: Config = None,
     store_client: StoreClient = None,
@@ -256,7 +263,7 @@ def export(
     node = _node(config, store_client=store_client, log_level=log_level)
     from gradientmail.cli.exporting import run_export
 
-    run_export(url, out, node, version=version, program=program)
+    run_export(url, out, node, version=version, learner=learner, program=program)
 
 
 @app.command()

@@ -57,21 +57,29 @@ def rendered(status: RunStatus, now_s: float) -> RenderableType:
 
 
 def _heading(status: RunStatus) -> RenderableType:
-    settings, closer = status.settings, status.closer
+    settings = status.settings
     last = "" if settings.stop_after_rounds is None else f" of {settings.stop_after_rounds}"
-    holder = "nobody"
-    if closer is not None and not closer.released:
-        holder = f"{closer.name} (term {closer.term}, beat {closer.beats})"
     return Group(
         Text.assemble(
             (status.run, "bold"), f"  {status.state}, {status.rounds}{last} rounds closed"
         ),
         Text(
             f"{settings.algorithm}: each fragment every {settings.sync_every} steps; "
-            f"lease: {holder}"
+            f"{_exchange(status)}"
         ),
         "",
     )
+
+
+def _exchange(status: RunStatus) -> str:
+    """Return through whom learners exchange."""
+    settings, closer = status.settings, status.closer
+    if settings.exchange != "closer":
+        over = f"topology: {settings.topology}" if settings.exchange == "gossip" else "no exchange"
+        return f"no closer, {over}"
+    if closer is None or closer.released:
+        return "lease: nobody"
+    return f"lease: {closer.name} (term {closer.term}, beat {closer.beats})"
 
 
 def _fragments(status: RunStatus, now_s: float) -> Table:
@@ -113,9 +121,9 @@ def _shares(commit: RoundRecord) -> str:
 
 
 def _learners(learners: tuple[LearnerStatus, ...]) -> Table:
-    table = compact_table(
-        "<learner", "<state", "seen ago", "steps", "a step", "tokens", "loss", "used", "up", "down"
-    )
+    columns = ["<learner", "<state", "seen ago", "steps", "a step", "tokens", "loss", "used", "up"]
+    mixing = any(learner.presence.divergence is not None for learner in learners)
+    table = compact_table(*columns, "down", *(["apart"] if mixing else []))
     for learner in learners:
         said = learner.presence
         table.add_row(
@@ -129,6 +137,7 @@ def _learners(learners: tuple[LearnerStatus, ...]) -> Table:
             f"{said.applied}/{said.posted}",
             size(said.bytes_up),
             size(said.bytes_down),
+            *([] if said.divergence is None else [f"{said.divergence:.2g}"]),
         )
     return table
 

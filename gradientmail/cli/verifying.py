@@ -12,7 +12,8 @@ from gradientmail.cli.exits import DAMAGED, OK
 from gradientmail.cli.stores import with_store
 from gradientmail.cli.tables import compact_table, output
 from gradientmail.config import NodeSettings
-from gradientmail.operations.verifying import FragmentVerified, Verified, verify_run
+from gradientmail.operations.verified import FragmentVerified, Verified
+from gradientmail.operations.verifying import verify_run
 
 
 def run_verify(url: str, node: NodeSettings, *, as_json: bool) -> int:

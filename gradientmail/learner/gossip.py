@@ -26,7 +26,13 @@ from torch import Tensor
 from gradientmail.algorithm import FAST, SLOW
 from gradientmail.clock import fresh_nonce
 from gradientmail.learner.desk import Desk
-from gradientmail.learner.neighbours import Neighbours, Posting, Vectors, own_version
+from gradientmail.learner.neighbours import (
+    Neighbours,
+    Posting,
+    Vectors,
+    last_repeatable,
+    own_version,
+)
 from gradientmail.learner.peers import Peers
 from gradientmail.learner.posts import Arrival, Draft, Progress, Trained
 from gradientmail.learner.presence import Beats
@@ -76,6 +82,19 @@ class Heard:
     newest: int
 
 
+@dataclass(frozen=True)
+class Mixed:
+    """What a round made of our parameters.
+
+    Attributes:
+        divergence: How far they were from it, in parts of its length.
+    """
+
+    params: Tensor
+    momentum: Tensor | None
+    divergence: float
+
+
 class Gossip:
     """Create it inside a running loop, ``join``, then ``run``; see ``exchange.Exchange``."""
 
@@ -91,7 +110,10 @@ class Gossip:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._neighbours, self._peers = Neighbours(desk), Peers(desk)
-        self._beats = Beats(desk, lambda: self.progress)
+        self._divergence: float | None = None
+        self._beats = Beats(
+            desk, lambda: dataclasses.replace(self.progress, divergence=self._divergence)
+        )
         self._held: dict[int, Arrival] = {}
         self._arrivals: dict[int, tuple[Arrival, Tensor | None]] = {}
         self._orders: asyncio.Queue[Posting | int | asyncio.Task[None]] = asyncio.Queue()
@@ -139,7 +161,7 @@ class Gossip:
         for fragment in range(len(self._run.layouts)):
             arrival = held.get(fragment)
             at = arrival.version.number if arrival else 0
-            ahead = await self._neighbours.newest(fragment, beyond=self._repeatable(at))
+            ahead = await self._neighbours.newest(fragment, beyond=last_repeatable(self._run, at))
             if ahead is not None and arrival is not None:
                 record = self._record(ahead.version, None)
                 version = dataclasses.replace(ahead.version, record=record)
@@ -149,13 +171,6 @@ class Gossip:
                 self._arrivals[fragment] = arrival, None
             self._held[fragment] = arrival
         self._look_for_last_round()
-
-    def _repeatable(self, version: int) -> int:
-        """Return up to which version others may be, and still have what comes after ours.
-
-        A learner that was killed goes through these rounds again, from what was posted then.
-        """
-        return version + 1 + self._settings.keep_versions
 
     async def run(self) -> None:
         """Mix and beat until cancelled."""
@@ -222,16 +237,17 @@ class Gossip:
             self.outbox.acknowledged.set()
         heard = await self._listen(posting)
         momentum = self.outbox.residuals[fragment]
-        params, momentum = await self._desk.offload(self._mix, posting, heard, momentum)
-        left_behind = heard.newest > self._repeatable(posting.version)
+        mixed: Mixed = await self._desk.offload(self._mix, posting, heard, momentum)
+        left_behind = heard.newest > last_repeatable(self._run, posting.version)
         number = heard.newest - 1 if left_behind else posting.version
         version = own_version(self._run, fragment, number)
         record = self._record(version, posting)
         version = dataclasses.replace(version, record=record)
-        arrival = Arrival(version=version, params=params, history=(record,))
+        arrival = Arrival(version=version, params=mixed.params, history=(record,))
         with self._lock:
             self._held[fragment] = arrival
-            self._arrivals[fragment] = arrival, momentum
+            self._arrivals[fragment] = arrival, mixed.momentum
+        self._divergence = mixed.divergence
         self._look_for_last_round()
         self._news()
         old = posting.version - self._settings.keep_versions
@@ -269,9 +285,7 @@ class Gossip:
             return True
         return len(self._peers.known | here) >= self._settings.quorum and missing <= beyond
 
-    def _mix(
-        self, posting: Posting, heard: Heard, momentum: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def _mix(self, posting: Posting, heard: Heard, momentum: Tensor | None) -> Mixed:
         """Mix; what rounding loses of ours stays with us, so that the mean of all stays."""
         mine = self._neighbours.as_posted(posting)
         fast = [mine[FAST], *(one[FAST] for one in heard.vectors.values())]
@@ -280,7 +294,12 @@ class Gossip:
         weights = [heard.weights[name] for name in heard.vectors]
         rule = self._run.algorithm.gossip
         mixed, kept = rule.mix([1.0 - sum(weights), *weights], slow, fast, momentum)
-        return mixed + (posting.fast - fast[0]), kept
+        end = self._run.layouts[posting.fragment].parameters_end
+        return Mixed(
+            params=mixed + (posting.fast - fast[0]),
+            momentum=kept,
+            divergence=_divergence(fast[0][:end], mixed[:end]),
+        )
 
     def _record(self, version: Version, posting: Posting | None) -> RoundRecord:
         """Return a commit that nobody else sees: it tells our training side what became of it."""
@@ -315,3 +334,9 @@ class Gossip:
             key=keys.gossip(posting.fragment, posting.version, self._desk.name),
             digest=self._run.digest,
         )
+
+
+def _divergence(mine: Tensor, mixed: Tensor) -> float:
+    length = float(torch.linalg.vector_norm(mixed, dtype=torch.float64))
+    apart = float(torch.linalg.vector_norm(mine - mixed, dtype=torch.float64))
+    return min(apart / length, 1e30) if length else 0.0

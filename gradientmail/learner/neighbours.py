@@ -16,7 +16,9 @@ from gradientmail.learner.payloads import checked_params
 from gradientmail.learner.posts import Arrival, Draft
 from gradientmail.records import canonical, keys
 from gradientmail.records.contribution import ContributionRecord
+from gradientmail.records.keys import GossipKey
 from gradientmail.run import Run, Version
+from gradientmail.store.base import Store
 from gradientmail.tasks import persistently
 
 T = TypeVar("T")
@@ -77,26 +79,23 @@ class Neighbours:
 
     async def posted(self, fragment: int, version: int = 0) -> dict[str, set[int]]:
         """Return which versions each learner has posted, from ``version`` on."""
-        prefix = keys.gossip_of(fragment)
-        after = f"{prefix}{version:010d}"
         found: dict[str, set[int]] = {}
-        for entry in await self.persist(lambda: self._store.list(prefix, after=after)):
-            if parsed := keys.parse_gossip(entry.key):
-                found.setdefault(parsed[1], set()).add(parsed[0])
+        for key in await self.persist(lambda: posts(self._store, fragment, version)):
+            found.setdefault(key.learner, set()).add(key.version)
         return found
 
     async def read(self, fragment: int, version: int, name: str) -> Vectors | None:
         """Return what a learner posted; None: it is gone, or of no use."""
-        key = keys.gossip(fragment, version, name)
-        data = await self.persist(lambda: self._store.read(key))
+        key = GossipKey(fragment, version, name)
+        data = await self.persist(lambda: self._store.read(keys.gossip(*key)))
         if data is None:
             return None
         try:
-            vectors: Vectors = await self._desk.offload(self._judged, key, fragment, version, data)
+            vectors: Vectors = await self._desk.offload(judged, self._run, key, data)
         except (PayloadError, RecordError) as exc:
-            self._desk.log.warning("ignoring %s: %s", key, exc)
+            self._desk.log.warning("ignoring %s: %s", keys.gossip(*key), exc)
             return None
-        return vectors
+        return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
 
     async def newest(self, fragment: int, beyond: int = 0) -> Arrival | None:
         """Return what someone posted last, ourselves first; None: nothing above ``beyond``."""
@@ -142,29 +141,51 @@ class Neighbours:
         """Return ``posting`` as everybody else decodes it."""
         payload_format = self._format(posting.fragment)
         data = payload_format.header(None) + encoded(payload_format, posting)
-        return self._decoded(payload_format, data)
-
-    def _decoded(self, payload_format: PayloadFormat, data: bytes) -> Vectors:
-        """Return every section of a whole payload object, on the learner's device."""
-        return {
-            section: decoded(data, payload_format, section=section).to(self._desk.device)
-            for section in payload_format.sections
-        }
-
-    def _judged(self, key: str, fragment: int, version: int, data: bytes) -> Vectors:
-        payload_format = self._format(fragment)
-        header = payload_format.check_header(data[: payload_format.max_header_bytes], len(data))
-        if header.metadata is None:
-            raise PayloadError("it holds no record")
-        record = canonical.decode(ContributionRecord, key, header.metadata.encode())
-        if (record.run, record.fragment, record.base) != (self._run.name, fragment, version - 1):
-            raise PayloadError("it is of another run, fragment or round")
-        if canonical.digest_of(memoryview(data)[header.data_start :]) != record.digest:
-            raise PayloadError("its data differs from its record's digest")
-        return self._decoded(payload_format, data)
+        vectors = _decoded(payload_format, data)
+        return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
 
     def _format(self, fragment: int) -> PayloadFormat:
         return self._run.algorithm.gossip_format(self._run.layouts[fragment].numel)
+
+
+async def posts(store: Store, fragment: int, version: int = 0) -> list[GossipKey]:
+    """Return what learners posted of ``fragment`` and is still there, from ``version`` on."""
+    prefix = keys.gossip_of(fragment)
+    listing = await store.list(prefix, after=f"{prefix}{version:010d}")
+    return [found for entry in listing if (found := keys.parse_gossip(entry.key))]
+
+
+def judged(run: Run, key: GossipKey, data: bytes) -> Vectors:
+    """Return what the object under ``key`` holds.
+
+    Raises:
+        PayloadError, RecordError: ``data`` is no learner's post, or another one.
+    """
+    payload_format = run.algorithm.gossip_format(run.layouts[key.fragment].numel)
+    header = payload_format.check_header(data[: payload_format.max_header_bytes], len(data))
+    if header.metadata is None:
+        raise PayloadError("it holds no record")
+    record = canonical.decode(ContributionRecord, keys.gossip(*key), header.metadata.encode())
+    place = GossipKey(record.fragment, record.base + 1, record.learner)
+    if (record.run, place) != (run.name, key):
+        raise PayloadError("it is of another run, fragment, round or learner")
+    if canonical.digest_of(memoryview(data)[header.data_start :]) != record.digest:
+        raise PayloadError("its data differs from its record's digest")
+    return _decoded(payload_format, data)
+
+
+def _decoded(payload_format: PayloadFormat, data: bytes) -> Vectors:
+    """Return every section of a whole payload object, on the CPU."""
+    sections = payload_format.sections
+    return {section: decoded(data, payload_format, section=section) for section in sections}
+
+
+def last_repeatable(run: Run, version: int) -> int:
+    """Return up to which version others may be, and still have what comes after ``version``.
+
+    A learner that was killed goes through these rounds again, from what was posted then.
+    """
+    return version + 1 + run.manifest.settings.keep_versions
 
 
 def own_version(run: Run, fragment: int, number: int) -> Version:

@@ -98,6 +98,7 @@ class Progress:
         at: Its clock at the last step.
         next_post_at: When its next round will be due, if nobody calls it before.
         holding: It waits for a commit, which is no silence.
+        divergence: See ``records.presence``.
     """
 
     at: float
@@ -114,6 +115,7 @@ class Progress:
     rejected: str | None = None
     waited_s: float = 0.0
     holding: bool = False
+    divergence: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

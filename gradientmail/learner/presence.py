@@ -82,6 +82,7 @@ class Beats:
             bytes_down=meter.down_bytes,
             requests=meter.requests,
             waited_s=progress.waited_s,
+            divergence=progress.divergence,
             device=str(self._desk.device),
             seen_at=self._desk.clock.wall(),
             tags=self._desk.tags,

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.streaming import FileSource, PayloadReader
 from gradientmail.errors import ContractError, PayloadError, RecordError, SettingsError
 from gradientmail.learner.parameters import canonical_name, describe, differences, named_values
+from gradientmail.operations.gossiping import mean_posted
 from gradientmail.protocol.modules import stays_local
 from gradientmail.records.manifest import TensorSpec
 from gradientmail.run import Run, Version, open_run
@@ -24,20 +26,40 @@ from gradientmail.store.base import Store
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        versions: Of each fragment.
+        learners: Whose mean it is, in a run without a closer.
+    """
+
+    versions: tuple[int, ...]
+    learners: tuple[str, ...] = ()
+
+
 async def export_run(
-    store: Store, out: Path, *, version: int | None = None, model: nn.Module | None = None
-) -> Sequence[Version]:
-    """Write the model to ``out``, replacing it at once, and return the versions it is made of.
+    store: Store,
+    out: Path,
+    *,
+    version: int | None = None,
+    learner: str | None = None,
+    model: nn.Module | None = None,
+) -> Exported:
+    """Write the model to ``out``, replacing it at once.
 
     ``version``: the same version of every fragment; None takes the newest of each. What the run
     does not exchange (frozen parameters, integer and local buffers) and the names inside wrappers
     come from ``model``; without one the file has canonical names and only what is exchanged.
     Tied tensors are written under each of their names, so that ``load_state_dict`` is content.
 
+    Without a closer the model is the mean of what learners posted last, or what ``learner`` did.
+
     Raises:
         RunNotFoundError: there is no run.
-        SettingsError: there is no such version or it was swept, ``out`` is no place for a file,
-            or the run has no closer and so no model in common.
+        SettingsError: there is no such version or learner, or it was swept; ``out`` is no place
+            for a file, or learners exchange nothing.
         ContractError: ``model`` is not the run's.
         RecordError: a payload is damaged.
 
@@ -48,17 +70,20 @@ async def export_run(
     """
     _require_file_place(out)
     run = await open_run(store)
-    _require_common_model(run)
+    _require_common_model(run, learner)
     local = named_values(model) if model else {}
     if model:
         _require_same(run, model)
-    versions = await _versions(run, version)
     with TemporaryDirectory(dir=out.parent, prefix=".gradientmail-") as scratch:
-        values = await _committed_values(run, versions, Spool(Path(scratch), store))
+        spool = Spool(Path(scratch), store)
+        if run.manifest.settings.exchange == "gossip":
+            exported, values = await _posted(run, spool, version, learner)
+        else:
+            exported, values = await _committed(run, spool, version)
         part = Path(scratch) / "export"
-        save_file(_named(run.manifest.tensors, values, local), part, _metadata(run, versions))
+        save_file(_named(run.manifest.tensors, values, local), part, _metadata(run, exported))
         part.replace(out)
-    return versions
+    return exported
 
 
 # -- what to export -------------------------------------------------------------------------
@@ -77,18 +102,38 @@ async def _versions(run: Run, number: int | None) -> list[Version]:
     return [version for version in found if version is not None]
 
 
-async def _committed_values(
-    run: Run, versions: Sequence[Version], spool: Spool
-) -> dict[str, Tensor]:
-    """Return the values of ``versions`` by canonical name, in the dtypes of the contract."""
-    specs = {spec.name: spec for spec in run.manifest.tensors}
+async def _committed(
+    run: Run, spool: Spool, number: int | None
+) -> tuple[Exported, dict[str, Tensor]]:
+    versions = await _versions(run, number)
     values: dict[str, Tensor] = {}
     for version in versions:
-        flat = await _flat(run, version, spool)
-        for slot in run.layouts[version.fragment].slots:
-            spec = specs[slot.name]
-            value = flat[slot.offset : slot.offset + slot.numel].view(spec.shape)
-            values[slot.name] = value.to(getattr(torch, spec.dtype), copy=True)
+        values |= _values(run, version.fragment, await _flat(run, version, spool))
+    return Exported(tuple(version.number for version in versions)), values
+
+
+async def _posted(
+    run: Run, spool: Spool, number: int | None, learner: str | None
+) -> tuple[Exported, dict[str, Tensor]]:
+    numbers: list[int] = []
+    learners: set[str] = set()
+    values: dict[str, Tensor] = {}
+    for p in range(len(run.layouts)):
+        mean = await mean_posted(run, p, version=number, learner=learner)
+        values |= _values(run, p, mean.params if mean else await _flat(run, run.origin(p), spool))
+        numbers.append(mean.version if mean else 0)
+        learners |= mean.learners if mean else set()
+    return Exported(tuple(numbers), tuple(sorted(learners))), values
+
+
+def _values(run: Run, fragment: int, flat: Tensor) -> dict[str, Tensor]:
+    """Return a fragment's values by canonical name, in the dtypes of the contract."""
+    specs = {spec.name: spec for spec in run.manifest.tensors}
+    values: dict[str, Tensor] = {}
+    for slot in run.layouts[fragment].slots:
+        spec = specs[slot.name]
+        value = flat[slot.offset : slot.offset + slot.numel].view(spec.shape)
+        values[slot.name] = value.to(getattr(torch, spec.dtype), copy=True)
     return values
 
 
@@ -118,12 +163,16 @@ async def _flat(run: Run, version: Version, spool: Spool) -> Tensor:
     return flat
 
 
-def _require_common_model(run: Run) -> None:
+def _require_common_model(run: Run, learner: str | None) -> None:
     exchange = run.manifest.settings.exchange
-    if exchange != "closer":
+    if exchange == "nobody":
         raise SettingsError(
             f"this run has exchange = {exchange!r}: its learners have no model in common; save "
             "one where it is trained, with torch.save or safetensors"
+        )
+    if exchange == "closer" and learner is not None:
+        raise SettingsError(
+            "this run has one model, what its closer committed: leave out the learner"
         )
 
 
@@ -158,9 +207,11 @@ def _named(
     return by_canonical
 
 
-def _metadata(run: Run, versions: Sequence[Version]) -> dict[str, str]:
-    numbers = ",".join(str(version.number) for version in versions)
-    return {"format": "pt", "run": run.name, "versions": numbers}
+def _metadata(run: Run, exported: Exported) -> dict[str, str]:
+    said = {"versions": ",".join(map(str, exported.versions))}
+    if exported.learners:
+        said["learners"] = ",".join(exported.learners)
+    return {"format": "pt", "run": run.name, **said}
 
 
 def _require_file_place(out: Path) -> None:

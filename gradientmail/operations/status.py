@@ -21,6 +21,7 @@ class FragmentStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One fragment.
 
     Attributes:
+        version: Newest committed; without a closer the newest that a learner says it is at.
         elements: Numbers exchanged, padding not counted.
         params_bytes: Size of the newest published parameters.
         commit: The newest commit: participants, rejections, cosine, estimates; None at version 0.
@@ -108,7 +109,9 @@ async def run_status(store: Store, *, clock: Clock) -> RunStatus:
         _closer(mailbox),
         mailbox.stop_requested(),
     )
-    fragments = _fragment_statuses(manifest, [found and found[0] for found in commits])
+    newest = [found and found[0] for found in commits]
+    mixing = learners if manifest.settings.exchange == "gossip" else ()
+    fragments = _fragment_statuses(manifest, newest, mixing)
     rounds = sum(fragment.version for fragment in fragments)
     last = manifest.settings.stop_after_rounds
     done = (head is not None and head.done) or (last is not None and rounds >= last)
@@ -128,13 +131,15 @@ async def run_status(store: Store, *, clock: Clock) -> RunStatus:
 
 
 def _fragment_statuses(
-    manifest: Manifest, commits: Sequence[RoundRecord | None]
+    manifest: Manifest,
+    commits: Sequence[RoundRecord | None],
+    mixing: Sequence[LearnerStatus],
 ) -> tuple[FragmentStatus, ...]:
     numel = {spec.name: math.prod(spec.shape) for spec in manifest.tensors}
     return tuple(
         FragmentStatus(
             fragment=fragment,
-            version=commit.version if commit else 0,
+            version=commit.version if commit else _said(fragment, mixing),
             tensors=len(spec.entries),
             elements=sum(numel[entry.name] for entry in spec.entries),
             params_bytes=(commit or spec).params.size_bytes,
@@ -142,6 +147,12 @@ def _fragment_statuses(
         )
         for fragment, (spec, commit) in enumerate(zip(manifest.fragments, commits, strict=True))
     )
+
+
+def _said(fragment: int, mixing: Sequence[LearnerStatus]) -> int:
+    """Return the newest version that a learner says it is at."""
+    said = (learner.presence.versions[fragment:] for learner in mixing)
+    return max((versions[0] for versions in said if versions), default=0)
 
 
 async def _learners(
@@ -177,12 +188,20 @@ async def _closer(mailbox: Mailbox) -> CloserStatus | None:
 def _notices(
     settings: RunSettings, closer: CloserStatus | None, learners: Sequence[LearnerStatus]
 ) -> Iterator[str]:
-    if closer is None or closer.released:
+    by_closer = settings.exchange == "closer"
+    if by_closer and (closer is None or closer.released):
         yield "no closer holds the lease: start one with `gradientmail closer`"
     live = sum(learner.state == "live" for learner in learners)
-    if not live:
+    if settings.exchange == "nobody":
+        yield 'exchange = "nobody": learners write nothing here, and cannot be seen'
+    elif not live:
         yield "no learner is live: start one with `gradientmail learner`"
-    elif live < settings.quorum:
+    elif not by_closer and len(learners) < settings.quorum:
+        yield (
+            f"quorum = {settings.quorum}, but {len(learners)} learners have shown: nothing is "
+            "mixed before"
+        )
+    elif by_closer and live < settings.quorum:
         yield (
             f"quorum = {settings.quorum}, but {live} learners are live: every round waits for its "
             "timeout before it closes with what there is"

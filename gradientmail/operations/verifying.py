@@ -11,14 +11,14 @@ import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from gradientmail.closer.aggregation import Files, Written, aggregate, roles
 from gradientmail.closer.intake import Accepted, Intake
 from gradientmail.closer.spool import Spool
 from gradientmail.errors import PayloadError, RecordError
 from gradientmail.logs import get_logger
 from gradientmail.operations.chain import Chain
+from gradientmail.operations.gossiping import verify_posts
+from gradientmail.operations.verified import Fault, FragmentVerified, NotDerived, Verified
 from gradientmail.protocol.judging import Round
 from gradientmail.records import keys
 from gradientmail.records.commit import Participant, RoundRecord
@@ -29,48 +29,6 @@ from gradientmail.store.local import Offload
 
 AHEAD = 16
 """Records that are read side by side."""
-
-
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is wrong with the object ``key``."""
-
-    key: str
-    reason: str
-
-
-class NotDerived(msgspec.Struct, frozen=True, kw_only=True):
-    """Versions ``first`` to ``last``, and why they could not be derived again."""
-
-    first: int
-    last: int
-    reason: str
-
-
-class FragmentVerified(msgspec.Struct, frozen=True, kw_only=True):
-    """One fragment.
-
-    Attributes:
-        version: Newest version of which the chain was followed.
-        payloads: Payloads that are there and have the size and digest their record says.
-        derived: Versions computed anew, bit for bit what was committed.
-        empty: Versions of empty rounds: the payloads of the version before.
-        not_derived: All others.
-    """
-
-    fragment: int
-    version: int
-    payloads: int
-    derived: int
-    empty: int
-    not_derived: tuple[NotDerived, ...]
-
-
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``gradientmail verify --json`` prints. The run is sound where ``faults`` is empty."""
-
-    run: str
-    fragments: tuple[FragmentVerified, ...]
-    faults: tuple[Fault, ...]
 
 
 async def verify_run(store: Store, directory: Path, *, offload: Offload) -> Verified:
@@ -92,6 +50,10 @@ async def verify_run(store: Store, directory: Path, *, offload: Offload) -> Veri
     verifiers = [FragmentVerifier(run, spool, offload, p) for p in range(len(run.layouts))]
     fragments = [await verifier.verify() for verifier in verifiers]
     faults = [fault for verifier in verifiers for fault in verifier.faults]
+    if run.manifest.settings.exchange == "gossip":
+        for p, fragment in enumerate(fragments):
+            fragments[p], damaged = await verify_posts(run, fragment, offload=offload)
+            faults += damaged
     return Verified(run=run.name, fragments=tuple(fragments), faults=tuple(faults))
 
 

@@ -82,12 +82,6 @@ def gossip_of(fragment: int) -> str:
     return f"{GOSSIP}{fragment:04d}/"
 
 
-def parse_gossip(key: str) -> tuple[int, str] | None:
-    """Return (version, learner) of a gossip key; None for any other."""
-    match = _GOSSIP.fullmatch(key)
-    return None if match is None else (int(match[2]), match[3])
-
-
 def term(number: int) -> str:
     """Return the key of the lease's term ``number``."""
     return f"{TERMS}{number:010d}.json"
@@ -130,6 +124,24 @@ def parse_mail(key: str) -> MailKey | None:
     """
     match = _MAIL.fullmatch(key)
     return match and MailKey(int(match[1]), int(match[2]), match[3], match[4])
+
+
+class GossipKey(NamedTuple):
+    """What the key of a learner's post to its neighbours says; its record must say the same."""
+
+    fragment: int
+    version: int
+    learner: str
+
+
+def parse_gossip(key: str) -> GossipKey | None:
+    """Return the parts of a gossip key; None for a foreign object.
+
+    >>> parse_gossip(gossip(0, 7, "ann"))
+    GossipKey(fragment=0, version=7, learner='ann')
+    """
+    match = _GOSSIP.fullmatch(key)
+    return match and GossipKey(int(match[1]), int(match[2]), match[3])
 
 
 def parse_commit(key: str) -> int | None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gradientmail.records.fields import Count, Name, Nonce, Seconds, Text
+from gradientmail.records.fields import Count, Magnitude, Name, Nonce, Seconds, Text
 
 
 class Presence(
@@ -20,6 +20,8 @@ class Presence(
         versions: The version of each fragment it is aligned with: it may still read from there on.
         loss: The last loss its loop reported.
         waited_s: Seconds its training thread waited for commits.
+        divergence: In a run without a closer: distance of what it posted last from what mixing
+            made of that, over the length of the latter.
         tags: What it says of itself, for rounds that ask for some only.
         left: Its last word: it does not come back under this incarnation.
     """
@@ -42,6 +44,7 @@ class Presence(
     bytes_down: Count = 0
     requests: Count = 0
     waited_s: Seconds = 0.0
+    divergence: Magnitude | None = None
     device: Text = "cpu"
     seen_at: float = 0.0
     tags: tuple[Name, ...] = ()

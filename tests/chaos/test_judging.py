@@ -1,7 +1,7 @@
 """A run of which everything was kept must be derived in full."""
 
 from gradientmail.chaos.judging import complaints
-from gradientmail.operations.verifying import Fault, FragmentVerified, NotDerived, Verified
+from gradientmail.operations.verified import Fault, FragmentVerified, NotDerived, Verified
 
 
 def verified(*faults: Fault, version: int = 3, missed: tuple[NotDerived, ...] = ()) -> Verified:

@@ -171,6 +171,18 @@ def test_a_released_lease_is_nobodys() -> None:
     assert "lease: nobody" in text_of(example(closer=None), 100)
 
 
+def test_without_a_closer_it_shows_who_mixes_and_how_far_apart_they_are() -> None:
+    near, new = learner("gpu-box", "live", 2.0), learner("pi", "live", 2.0)
+    presence = msgspec.structs.replace(near.presence, divergence=0.01234)
+    near = msgspec.structs.replace(near, presence=presence)
+    settings = RunSettings(algorithm="gossip", exchange="gossip", topology="star")
+    status = example(settings=settings, learners=(near, new), closer=None, fragments=())
+    text = text_of(status, 100)
+    assert "no closer, topology: star" in text
+    (row,) = (line.split() for line in text.splitlines() if line.startswith("gpu-box "))
+    assert row[-1] == "0.012"
+
+
 def test_the_command_prints_tables_or_one_json_object(cli: Cli, run_url: Path) -> None:
     human, as_json = cli("status", run_url), cli("status", run_url, "--json")
 

@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Console
 
 from gradientmail.cli.verifying import rendered
-from gradientmail.operations.verifying import Fault, FragmentVerified, NotDerived, Verified
+from gradientmail.operations.verified import Fault, FragmentVerified, NotDerived, Verified
 from tests.cli.conftest import Cli
 
 VERIFIED = Verified(

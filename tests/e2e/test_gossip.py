@@ -1,13 +1,22 @@
 """Learners without a closer: they agree, they learn, and one that is killed comes back."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
+from gradientmail.clock import SystemClock
+from gradientmail.operations.exporting import Exported, export_run
+from gradientmail.operations.gossiping import UNRECORDED
+from gradientmail.operations.status import run_status
+from gradientmail.operations.verified import NotDerived
+from gradientmail.operations.verifying import verify_run
 from gradientmail.records import keys
+from gradientmail.store.local import LocalStore
 from tests.e2e.team import PATIENCE_S, Team, Trained, keys_of, make_run
 from tests.e2e.toy import held_out_loss, toy_model
 
@@ -54,6 +63,34 @@ def test_learners_agree_and_learn_without_a_closer(
     ]
 
 
+def test_what_they_agree_on_is_exported_and_what_they_posted_verified(tmp_path: Path) -> None:
+    url, out = tmp_path / "run", tmp_path / "model.safetensors"
+    make_run(url, "gossip", topology="ring", stop_after_rounds=6, **QUICK)
+    with Team(url) as team:
+        running = [team.learner(name) for name in NAMES]
+        ends = [learner.result(PATIENCE_S) for learner in running]
+    store = LocalStore(url)
+
+    exported = asyncio.run(export_run(store, out))
+
+    assert exported == Exported((6,), NAMES)
+    mean = torch.stack([vector(end.model) for end in ends]).mean(0)
+    model = toy_model()
+    model.load_state_dict(load_file(out))
+    torch.testing.assert_close(vector(model), mean, rtol=0, atol=1e-6)
+    assert held_out_loss(model) < held_out_loss(toy_model()) / 2
+    status = asyncio.run(run_status(store, clock=SystemClock()))
+    assert (status.state, status.fragments[0].version) == ("done", 6)
+    assert all(0.0 < (one.presence.divergence or 0.0) < 0.1 for one in status.learners)
+    verified = asyncio.run(verify_run(store, tmp_path / "spool", offload=asyncio.to_thread))
+    assert verified.faults == ()
+    kept = sum(key.startswith("gossip/") for key in keys_of(url))
+    assert sum(one.payloads for one in verified.fragments) == kept + 1
+    assert [one.not_derived for one in verified.fragments] == [
+        (NotDerived(first=1, last=6, reason=UNRECORDED),)
+    ]
+
+
 def test_what_neighbours_no_longer_need_is_deleted(tmp_path: Path) -> None:
     make_run(tmp_path, "gossip", stop_after_rounds=9, keep_versions=3, fragments=2, **QUICK)
     with Team(tmp_path) as team:
@@ -61,7 +98,7 @@ def test_what_neighbours_no_longer_need_is_deleted(tmp_path: Path) -> None:
         for learner in running:
             learner.result(PATIENCE_S)
     left = {keys.parse_gossip(key) for key in keys_of(tmp_path, keys.gossip_of(0))}
-    assert {version for version, _ in filter(None, left)} <= {3, 4, 5}
+    assert {key.version for key in filter(None, left)} <= {3, 4, 5}
 
 
 def test_one_that_leaves_is_not_waited_for_and_one_that_joins_begins_where_others_are(

@@ -6,7 +6,7 @@ import msgspec
 from typer.testing import CliRunner
 
 from gradientmail.cli.main import app
-from gradientmail.operations.verifying import Verified
+from gradientmail.operations.verified import Verified
 from tests.e2e.team import PATIENCE_S, Team, keys_of, make_run
 
 

@@ -144,6 +144,36 @@ async def test_a_lease_that_was_given_back_is_nobodys(*, released: bool) -> None
     assert any("no closer holds" in notice for notice in status.notices) is released
 
 
+async def test_without_a_closer_learners_say_how_far_they_are_and_none_is_missed() -> None:
+    store = MemoryStore()
+    manifest = await create(store, nn.Linear(3, 3), exchange="gossip", quorum=3)
+    await show(store, manifest, "alice", seen_at=NOW_S, versions=(5,), divergence=0.125)
+    await show(store, manifest, "bob", seen_at=NOW_S, versions=(6,))
+    await show(store, manifest, "carol", seen_at=NOW_S, versions=())
+
+    status = await look(store)
+
+    assert (status.fragments[0].version, status.rounds, status.notices) == (6, 6, ())
+    assert [one.presence.divergence for one in status.learners] == [0.125, None, None]
+
+
+async def test_a_mixing_that_waits_for_learners_to_show_is_said() -> None:
+    store = MemoryStore()
+    manifest = await create(store, nn.Linear(3, 3), exchange="gossip", quorum=3)
+    await show(store, manifest, "alice", seen_at=NOW_S)
+
+    (notice,) = (await look(store)).notices
+
+    assert "quorum = 3, but 1 learners have shown" in notice
+
+
+async def test_learners_that_exchange_nothing_are_not_missed() -> None:
+    store = MemoryStore()
+    await create(store, nn.Linear(3, 3), exchange="nobody")
+    (notice,) = (await look(store)).notices
+    assert "cannot be seen" in notice
+
+
 async def test_a_stop_can_be_asked_for_once_and_is_seen() -> None:
     store = MemoryStore()
     await create(store, nn.Linear(3, 3))

@@ -9,7 +9,8 @@ import pytest
 
 from gradientmail.clock import fresh_nonce
 from gradientmail.closer.fragment import FragmentCloser
-from gradientmail.operations.verifying import Verified, verify_run
+from gradientmail.operations.verified import Verified
+from gradientmail.operations.verifying import verify_run
 from gradientmail.records import canonical, keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.control import Boundary
