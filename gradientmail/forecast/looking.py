@@ -22,11 +22,12 @@ class Looking:
         self._posted: dict[int, float] = {}
         self._looked_at = (0.0, 0.0)
         self._holding = False
+        self._found_by_key = 0
 
     @property
     def looks(self) -> float:
-        """How often it looked."""
-        return self._pace.looks
+        """How often it looked, but for looks that were the read of the commit itself."""
+        return self._pace.looks - self._found_by_key
 
     def posted(self, fragment: int) -> None:
         """A commit of ``fragment`` is waited for from now on."""
@@ -45,6 +46,10 @@ class Looking:
         if posted_at is None:
             self._polling = self._polling.behind()
         else:
+            now, posted = self._looked_at[0], {fragment: posted_at}
+            self._found_by_key += len(
+                self._polling.falls_due(now, head_at=now, posted=posted, eager=self._holding)
+            )
             self._polling = self._polling.answered(posted_at, *self._looked_at)
 
     def called(self, due_in_s: float) -> None:
@@ -78,4 +83,6 @@ class Looking:
 
     def _wait_s(self, at: float, chance: float) -> float:
         posted = self._posted.values()
-        return self._polling.wait_s(at, chance=chance, posted=posted, eager=self._holding)
+        return self._polling.wait_s(
+            at, head_at=at, chance=chance, posted=posted, eager=self._holding
+        )

@@ -1,14 +1,14 @@
 """The exchange: a learner's side of the store, in the background of its training.
 
 It runs in an event loop of its own thread; the training thread gives it drafts and takes arrivals,
-and neither ever waits for the other. All it needs to know comes from one read of ``head.json`` a
-poll; what the head says is then read from the commits themselves.
+and neither ever waits for the other. A commit that is due is read by its own key. All else to be
+known is in ``head.json``, and what that says is then read from the commits themselves.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -24,6 +24,8 @@ from gradientmail.records.commit import RoundRecord
 from gradientmail.records.head import Head
 from gradientmail.run import Version
 from gradientmail.tasks import first_of, together
+
+V = TypeVar("V", int, int | None)
 
 
 class Exchange:
@@ -54,6 +56,7 @@ class Exchange:
         self._waiting: dict[int, float] = {}
         self._posted_at: dict[int, float] = {}
         self._looked_at = (desk.clock.now(),) * 2
+        self._head_at = desk.clock.now()
         self._following: dict[int, asyncio.Task[None]] = {}
         self._loop, self._stirred = asyncio.get_running_loop(), asyncio.Event()
         self._payloads = Payloads(desk)
@@ -144,9 +147,10 @@ class Exchange:
         while True:
             wait_s = self._polling.wait_s(
                 looked_at,
+                head_at=self._head_at,
                 chance=chance,
-                posted=self._posted_at.values(),
-                eager=self.progress.holding or self.asked is not None,
+                posted=self._posted_at.copy().values(),
+                eager=self._eager,
             )
             left_s = looked_at + wait_s - self._clock.now()
             if left_s <= 0:
@@ -163,22 +167,39 @@ class Exchange:
         except StoreUnavailableError as exc:
             self._desk.log.warning("the store is out of reach, trying again: %s", exc)
 
+    @property
+    def _eager(self) -> bool:
+        """Whether training waits, or may be asked for more at any time."""
+        return self.progress.holding or self.asked is not None
+
     async def _look(self) -> None:
+        """Read the commits that fall due, or else the head, which tells of everything."""
+        now, posted = self._looked_at[0], self._posted_at.copy()
+        due = self._polling.falls_due(now, head_at=self._head_at, posted=posted, eager=self._eager)
+        if due:
+            self._follow_up({p: self._held[p].version.number + 1 for p in due}, self._take_up)
+        else:
+            self._head_at = now
+            await self._look_at_head()
+
+    async def _look_at_head(self) -> None:
         head = await self._run.mailbox.head()
         ahead: dict[int, int | None] = dict.fromkeys(self._overdue())
         if head is not None and head.run == self._run.name:
             await self._follow(head)
             numbered = enumerate(head.versions[: len(self._held)])
             ahead |= {p: v for p, v in numbered if v > self._held[p].version.number}
-        self._follow_up(ahead)
+        self._follow_up(ahead, self._catch_up)
 
-    def _follow_up(self, ahead: Mapping[int, int | None]) -> None:
-        """Catch up with each fragment in a task of its own: none waits for another's payload."""
+    def _follow_up(
+        self, ahead: Mapping[int, V], act: Callable[[int, V], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Look after each fragment in a task of its own: none waits for another's payload."""
         for fragment in [p for p, task in self._following.items() if task.done()]:
             self._following.pop(fragment).result()
         for fragment, told in ahead.items():
             if fragment not in self._following:
-                catching_up = self._if_in_reach(self._catch_up(fragment, told))
+                catching_up = self._if_in_reach(act(fragment, told))
                 self._following[fragment] = asyncio.create_task(catching_up)
 
     async def _follow(self, head: Head) -> None:
@@ -228,6 +249,11 @@ class Exchange:
         now, poll_s = self._clock.now(), self._settings.poll_s
         timeout_s = max(one.version.estimates.timeout(poll_s) for one in self._held.values())
         return [p for p, since in list(self._waiting.items()) if now - since > timeout_s]
+
+    async def _take_up(self, fragment: int, following: int) -> None:
+        """Take the version that is due, if it is there."""
+        if found := await self._run.version(fragment, following):
+            await self._adopt(found)
 
     async def _catch_up(self, fragment: int, told: int | None) -> None:
         """Take the version a head told of; where it told none or wrong, look what follows ours."""

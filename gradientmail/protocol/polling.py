@@ -2,14 +2,16 @@
 
 A learner learns from its own contributions how long after posting one the commit can be seen, and
 reads the commit then, by its own key. Found at once, it looks a little sooner the next time; not
-found, as late as it turned out to be. So most commits take one request. What is late is looked for
-in the head, which tells of all fragments, of calls and of the end::
+found, as late as it turned out to be. So most commits take one request. The head, which tells of
+every fragment, of calls and of the end, is read for what is late, and now and then::
 
-    ours is posted     -- as long after as the last ones took ------> read the commit
-    it is not there    -- 1/8, 1/4, 1/2, 1, 1 ... poll after -------> read the head
-    late for long      -- ever more seldom, to once in 8 polls -----> read the head
-    ours is to come    -- once in 8 polls --------------------------> read the head
-    called too late, or left out of a round -- twice in a grace window, for some cycles -> the head
+    ours is posted     -- as long after as the last ones took --> read the commit
+    it is not there    -- 1/4, 1/2, 1 poll after ---------------> read the commit
+    late by more       -- once a poll --------------------------> read the head
+    late for long      -- ever more seldom, to once in 8 polls -> read the head
+    whatever is due    -- once in 8 polls ----------------------> read the head
+    called too late, or left out of a round
+                       -- twice in a grace window, for some cycles -> read the head
 
 The chance in it parts readers that began together.
 
@@ -17,7 +19,7 @@ A closer comes half-way nearer to the expected quorum with each look, for some l
 than others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,8 +27,9 @@ from gradientmail.records.estimates import Estimates
 
 LEAST_POLLS: Final = 0.125
 SLACK_POLLS: Final = LEAST_POLLS / 2
-"""A look this share of a poll before the instant counts as one at it; clocks are not exact."""
+"""A look so soon before an instant counts as one at it: clocks are not exact."""
 
+AGAIN_POLLS: Final = 0.25
 JITTER: Final = 0.25
 SOONER: Final = 0.02
 QUICKENING: Final = 1.5
@@ -47,32 +50,6 @@ def late_wait_s(late_s: float, timeout_s: float, poll_s: float) -> float:
     """Return the seconds until the next look for what has been due for ``late_s``."""
     patience_s = max(0.0, late_s - timeout_s) / PATIENCE
     return min(max(late_s, LEAST_POLLS * poll_s), poll_s) + patience_s
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lately:
-    """A learner's last looks: instants on its own clock.
-
-    Attributes:
-        at: The last one.
-        head_at: The last one that read the head.
-    """
-
-    at: float
-    head_at: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
-    """What a learner waits for.
-
-    Attributes:
-        posted: Of each fragment whose commit is to come, when ours was posted.
-        eager: Training waits, or may be asked for more at any time.
-    """
-
-    posted: Mapping[int, float]
-    eager: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,40 +100,62 @@ class Polling:
         """Take note that a round was called, or closed, before ours could be posted."""
         return replace(self, hurried=HURRIED_CYCLES * self.cycle)
 
-    def wait_s(self, looks: Lately, *, chance: float, waiting: Waiting) -> float:
+    def wait_s(
+        self, at: float, *, head_at: float, chance: float, posted: Iterable[float], eager: bool
+    ) -> float:
         """Return how long after the last look the next one is.
 
         Args:
+            at: Instant of the last look, seconds on the reader's clock.
+            head_at: Instant of the last look that read the head.
             chance: Drawn from [0, 1) for each look.
+            posted: When each contribution was posted that waits for its commit.
+            eager: Training waits, or may be asked for more at any time.
         """
-        head_s = looks.head_at + self._head_every_s(waiting) - looks.at
-        waits = [self._wait_s(at, looks.at, chance) for at in waiting.posted.values()]
+        head_s = head_at + self._head_every_s(eager=eager) - at
+        waits = [self._wait_s(posted_at, at, chance) for posted_at in posted]
         return max(LEAST_POLLS * self.poll_s, min([*waits, head_s]))
 
-    def due(self, looks: Lately, *, now: float, waiting: Waiting) -> frozenset[int]:
-        """Return the fragments whose commit this look reads; none: it reads the head."""
-        due = {p: at for p, at in waiting.posted.items() if self._is_due(at, now)}
-        missed = any(self._is_due(at, looks.at) for at in due.values())
-        head = now - looks.head_at >= self._head_every_s(waiting) - SLACK_POLLS * self.poll_s
-        return frozenset() if missed or head else frozenset(due)
+    def falls_due(
+        self, now: float, *, head_at: float, posted: Mapping[int, float], eager: bool
+    ) -> frozenset[int]:
+        """Return the fragments whose commits a look reads; none: it reads the head.
 
-    def _head_every_s(self, waiting: Waiting) -> float:
-        """Return how long after reading the head it is read again, whatever is due."""
-        if waiting.eager:
-            return self.poll_s
-        if self.hurried and self.grace_s:
-            return min(QUIET_POLLS * self.poll_s, max(self.poll_s, self.grace_s / 2))
-        return QUIET_POLLS * self.poll_s
+        Args:
+            now: Instant of the look.
+            head_at: Instant of the last look that read the head.
+            posted: Of each fragment, when a contribution was posted that waits for its commit.
+            eager: As for ``wait_s``.
+        """
+        due = {fragment: at for fragment, at in posted.items() if self._is_due(at, now)}
+        late = any(self._is_due(at, now - self.poll_s) for at in due.values())
+        if late or self._reached(now, head_at + self._head_every_s(eager=eager)):
+            return frozenset()
+        return frozenset(due)
 
     def _is_due(self, posted_at: float, now: float) -> bool:
-        return now >= posted_at + self.takes_s - SLACK_POLLS * self.poll_s
+        """Whether the commit that takes up what was posted then should be there."""
+        return self._reached(now, posted_at + self.takes_s)
+
+    def _reached(self, now: float, instant: float) -> bool:
+        return now >= instant - SLACK_POLLS * self.poll_s
+
+    def _head_every_s(self, *, eager: bool) -> float:
+        """Return how long after the head was read it is read again, whatever is due."""
+        quiet_s = QUIET_POLLS * self.poll_s
+        if eager:
+            return self.poll_s
+        if self.hurried and self.grace_s:
+            return min(quiet_s, max(self.poll_s, self.grace_s / 2))
+        return quiet_s
 
     def _wait_s(self, posted_at: float, now: float, chance: float) -> float:
         late_s = now - (posted_at + self.takes_s)
         if late_s < 0:
             return -late_s
         timeout_s = Estimates(sync_s=self.takes_s).timeout(self.poll_s)
-        return late_wait_s(late_s, timeout_s, self.poll_s) * (1 + JITTER * chance)
+        again_s = max(late_s, AGAIN_POLLS * self.poll_s)
+        return late_wait_s(again_s, timeout_s, self.poll_s) * (1 + JITTER * chance)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

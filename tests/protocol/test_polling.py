@@ -1,10 +1,12 @@
 """When learners and closers look: predicted, bounded, and never all of them at once."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from gradientmail.protocol.polling import (
+    AGAIN_POLLS,
     CLOSER_POLLS,
     JITTER,
     LEAST_POLLS,
@@ -22,7 +24,12 @@ SETTLED = KNOWN.answered(0.0, 6.0, 6.0)
 
 
 def wait_s(one: Polling, now: float, *posted: float, eager: bool = False) -> float:
-    return one.wait_s(now, chance=0.0, posted=posted, eager=eager)
+    """Return the wait after a look at the head."""
+    return one.wait_s(now, head_at=now, chance=0.0, posted=posted, eager=eager)
+
+
+def due(one: Polling, now: float, *posted: float, head_at: float = 0.0) -> set[int]:
+    return set(one.falls_due(now, head_at=head_at, posted=dict(enumerate(posted)), eager=False))
 
 
 # -- a learner ------------------------------------------------------------------------------------
@@ -55,12 +62,47 @@ def test_after_that_looks_come_as_late_again_as_the_commit_is_late_up_to_a_poll(
     for _ in range(6):
         now += wait_s(KNOWN, now, 0.0)
         looks.append(now - 6.0)
-    assert looks == [0.125, 0.25, 0.5, 1.0, 2.0, 3.0]
+    assert looks == [0.25, 0.5, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_before_the_first_commit_what_is_posted_is_due_at_once() -> None:
-    assert wait_s(FIRST, 0.0, 0.0) == LEAST_POLLS * POLL_S
+    assert wait_s(FIRST, 0.0, 0.0) == AGAIN_POLLS * POLL_S
     assert wait_s(FIRST, 20.0, 0.0) == POLL_S
+
+
+def test_a_commit_that_is_due_is_read_itself_and_no_other() -> None:
+    assert due(KNOWN, 6.0, 0.0, 0.5) == {0}
+    assert due(KNOWN, 6.5, 0.0, 0.5) == {0, 1}
+
+
+def test_what_is_late_by_a_poll_is_looked_for_in_the_head_and_all_else_with_it() -> None:
+    assert due(KNOWN, 6.9, 0.0, 0.9) == {0, 1}
+    assert due(KNOWN, 7.0, 0.0, 1.0) == set()
+
+
+def test_where_nothing_is_due_a_look_is_at_the_head() -> None:
+    assert due(KNOWN, 5.0, 0.0) == set()
+    assert due(KNOWN, 5.0) == set()
+
+
+def test_a_look_that_is_early_by_what_clocks_are_wrong_by_counts_as_on_time() -> None:
+    early = 6.0 - 1e-6
+    assert due(KNOWN, early, 0.0) == {0}
+    assert KNOWN.answered(0.0, 6.25, early).takes_s == 6.25
+
+
+def test_the_head_is_read_once_in_a_while_whatever_is_due() -> None:
+    quiet_s = QUIET_POLLS * POLL_S
+    assert due(KNOWN, 6.0, 0.0, head_at=6.0 - quiet_s) == set()
+    assert due(KNOWN, 6.0, 0.0, head_at=6.5 - quiet_s) == {0}
+    wait = KNOWN.wait_s(6.0, head_at=6.5 - quiet_s, chance=0.0, posted=[1.0], eager=False)
+    assert wait == 0.5
+
+
+def test_who_listens_for_calls_reads_the_head_as_often_as_it_must_to_hear_them() -> None:
+    one = replace(KNOWN, grace_s=5.0).behind()
+    assert due(one, 6.0, 0.0, head_at=3.5) == set()
+    assert due(one, 6.0, 0.0, head_at=4.0) == {0}
 
 
 def test_what_is_late_for_long_is_looked_for_ever_more_seldom() -> None:
@@ -102,7 +144,7 @@ def test_chance_moves_a_look_by_less_than_it_says() -> None:
     for _ in range(1000):
         now, chance = rng.uniform(0.0, 36.0), rng.random()
         exact = wait_s(KNOWN, now, 0.0)
-        wait = KNOWN.wait_s(now, chance=chance, posted=[0.0], eager=False)
+        wait = KNOWN.wait_s(now, head_at=now, chance=chance, posted=[0.0], eager=False)
         assert exact <= wait <= exact * (1 + JITTER)
         assert wait >= LEAST_POLLS * POLL_S
 
@@ -115,11 +157,13 @@ def test_steady_commits_are_seen_soon_and_with_few_looks(spread_s: float) -> Non
         posted_at = now = 20.0 * index
         committed_at = posted_at + max(0.1, rng.gauss(4.0, spread_s))
         while now < committed_at:
-            gap_s = one.wait_s(now, chance=rng.random(), posted=[posted_at], eager=False)
+            gap_s = one.wait_s(
+                now, head_at=now, chance=rng.random(), posted=[posted_at], eager=False
+            )
             now, looks = now + gap_s, looks + 1
         late.append(now - committed_at)
         one = one.answered(posted_at, now, now - gap_s)
-    assert looks <= 1.5 * 400
+    assert looks <= 1.4 * 400
     assert sum(late) / len(late) <= 0.2 * POLL_S + 2 * spread_s
     assert max(late) <= 1.5 * POLL_S + 5 * spread_s
 
