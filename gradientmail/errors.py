@@ -14,6 +14,10 @@ class SettingsError(GradientMailError):
     """A setting, flag or argument is wrong; the message says what to write instead."""
 
 
+class TooFewError(SettingsError):
+    """A round has fewer contributions than its merging rule needs."""
+
+
 class RunExistsError(GradientMailError):
     """``init`` found a run under this URL: choose another URL, or join the run that is there."""
 

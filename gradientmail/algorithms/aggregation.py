@@ -30,7 +30,7 @@ from gradientmail.algorithms.reduce import SquareSums, root_of_squares
 from gradientmail.algorithms.sights import Glance, Sight, glance, looked_at, sights
 from gradientmail.algorithms.stepping import Stepping, published
 from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
-from gradientmail.errors import SettingsError
+from gradientmail.errors import TooFewError
 
 _RANGE = CHUNK // 2
 """Elements merged and stepped at once: some ten vectors of them fit into a thread's cache."""
@@ -70,17 +70,20 @@ class Aggregation:
         """Write the next version, reading the state once, contributions once to four times.
 
         Raises:
-            SettingsError: there are fewer contributions than the rule needs.
+            TooFewError: the rule needs more contributions than there are, or the guard leaves.
         """
         rule, parameters = self.aggregator, slice(self.layout.parameter_slots)
         if shortfall := rule.shortfall(len(self.counters)):
-            raise SettingsError(shortfall)
+            raise TooFewError(shortfall)
         norms = [root_of_squares(own.norms[parameters]) for own in self.counters]
         weights = [rule.weights.weigh(own.work) for own in self.counters]
         self._clips = clip_factors(norms, rule.clip_ratio)
         units = [[reciprocal(n)] * len(self.layout.slots) for n in norms]
         merge = self._merger(weights, units)
         ruling = self._ruling(state, merge)
+        left_out = sum(ruling.suppressed)
+        if shortfall := rule.shortfall(len(self.counters) - left_out):
+            raise TooFewError(f"{shortfall}: the guard left out {left_out}")
         counted = [0.0 if out else w for out, w in zip(ruling.suppressed, weights, strict=True)]
         if counted != weights:
             merge = self._merger(counted, units)

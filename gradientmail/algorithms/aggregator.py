@@ -210,7 +210,7 @@ class Aggregator:
 
         Raises:
             NonFiniteError: the next version would hold NaN or infinity.
-            SettingsError: there are fewer contributions than the rule needs.
+            TooFewError: the rule needs more contributions than there are, or the guard leaves.
         """
         from gradientmail.algorithms.aggregation import Aggregation  # noqa: PLC0415 - uses this
 

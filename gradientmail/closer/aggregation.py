@@ -73,6 +73,7 @@ def aggregate(
     Contributions are taken in the order given. Blocks for as long as it takes.
 
     Raises:
+        TooFewError: the rule needs more contributions than there are, or the guard leaves.
         PayloadError: the version is not finite, or too large for its codec.
         StoreFullError: the spool's disk is full.
     """

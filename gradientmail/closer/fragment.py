@@ -15,7 +15,7 @@ from gradientmail.closer.aggregation import OUTER, Files, Written, aggregate, ro
 from gradientmail.closer.collecting import Collected, Collecting, carried_over
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
-from gradientmail.errors import PayloadError, RecordError, StoreUnavailableError
+from gradientmail.errors import PayloadError, RecordError, StoreUnavailableError, TooFewError
 from gradientmail.protocol.closing import Closing
 from gradientmail.protocol.judging import Round
 from gradientmail.protocol.polling import Looks
@@ -162,13 +162,12 @@ class FragmentCloser:
         began, nonce = self._desk.clock.now(), fresh_nonce(self._desk.rng)
         record = self._empty_record(nonce)
         try:
-            missing = self._algorithm.aggregator.shortfall(len(collected.accepted))
-            if missing:  # they count in a later round
-                collected = dataclasses.replace(collected, accepted=())
-                record = replace(record, missing=missing)
-            elif collected.accepted:
+            if collected.accepted:
                 outcome, refs = await self._aggregate(collected.accepted, nonce)
                 record = _filled(record, collected.accepted, outcome, refs)
+        except TooFewError as exc:  # they count in a later round
+            collected = dataclasses.replace(collected, accepted=())
+            record = replace(record, missing=str(exc))
         except PayloadError as exc:
             collected = _without_accepted(collected, f"it would give a version of which {exc}")
         record = replace(

@@ -31,6 +31,33 @@ async def test_it_says_what_is_missing_and_keeps_the_payloads(tmp_path: Path) ->
     assert (await verify_run(bench.store, tmp_path / "v", offload=inline)).faults == ()
 
 
+async def test_it_is_short_too_where_the_guard_leaves_fewer_than_the_rule_needs(
+    tmp_path: Path,
+) -> None:
+    trimmed = {"merge": "trimmed-mean", "quorum": 3, "max_staleness": 1, "guard": "suppress"}
+    bench = await make_bench(tmp_path, **trimmed)
+    closer = FragmentCloser(bench.desk(), bench.run.origin(0))
+    for name, fill in (("ann", 1.0), ("bob", 2.0), ("liar", -1.0)):
+        await bench.post(name, closer.present, fill=fill)
+    short = await close(bench, closer, "ann", "bob", "liar")
+    assert short.record is not None
+    assert (short.record.empty, short.record.participants) == (True, ())
+    assert short.record.missing == (
+        "TrimmedMean needs 3 contributions, and there are 2: the guard left out 1"
+    )
+    assert (short.record.rejected, short.record.applied) == ((), {})
+    await bench.post("cid", short, fill=3.0)
+    record = (await close(bench, closer, "ann", "bob", "liar", "cid")).record
+    assert record is not None
+    assert [(used.learner, used.suppressed) for used in record.participants] == [
+        ("ann", False),
+        ("bob", False),
+        ("cid", False),
+        ("liar", True),
+    ]
+    assert (await verify_run(bench.store, tmp_path / "v", offload=inline)).faults == ()
+
+
 async def test_what_came_counts_in_a_later_round_where_staleness_lets_it(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path, merge="krum", quorum=5, max_staleness=1)
     closer = FragmentCloser(bench.desk(), bench.run.origin(0))
