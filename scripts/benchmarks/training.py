@@ -53,14 +53,14 @@ class Task:
         batch: Windows of one learner's step.
         common_steps: Steps that all cells of a seed have in common.
         steps: Steps of each learner after them.
-        rate: Learning rate of the inner AdamW: reached after ``warm_steps`` steps, kept until the
-            end of the common ones, and falling from there along a cosine to a tenth.
+        rate: Learning rate of the inner AdamW: reached after ``warm_steps`` steps, and falling
+            along a cosine over all steps to a tenth.
     """
 
     shape: gpt.Shape = SHAPE
     learners: int = 4
-    batch: int = 4
-    common_steps: int = 2000
+    batch: int = 16
+    common_steps: int = 5000
     steps: int = 1200
     rate: float = 16e-3
     warm_steps: int = 50
@@ -71,8 +71,7 @@ class Task:
         total = self.common_steps + self.steps
         if share * total < self.warm_steps:
             return self.rate * (share * total + 1) / self.warm_steps
-        past = max(0.0, share * total - self.common_steps) / self.steps
-        return self.rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, past)))
+        return self.rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, share)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from gradientmail.programs.gpt import Shape
 
 TASK = Task(
     shape=Shape(layers=2, width=16, heads=2, context=16),
+    batch=4,
     common_steps=2,
     steps=12,
     held_out_windows=16,
