@@ -69,19 +69,21 @@ async def fetch_parts(
     return sink.fetched()
 
 
-def split(views: Sequence[memoryview], part_bytes: int) -> Iterator[bytes]:
-    """Cut the concatenation of ``views`` into copies of ``part_bytes``; the last is smaller."""
-    part = bytearray()
+def split(views: Sequence[memoryview], part_bytes: int) -> Iterator[list[memoryview]]:
+    """Cut the concatenation of ``views`` into parts of ``part_bytes``; the last is smaller."""
+    part: list[memoryview] = []
+    room = part_bytes
     for view in views:
         rest = view
-        while room := min(part_bytes - len(part), len(rest)):
-            part += rest[:room]
+        while len(rest):
+            part.append(rest[:room])
             rest = rest[room:]
-            if len(part) == part_bytes:
-                yield bytes(part)
-                part.clear()
+            room -= len(part[-1])
+            if not room:
+                yield part
+                part, room = [], part_bytes
     if part:
-        yield bytes(part)
+        yield part
 
 
 def safe_start(prefix: str, after: str) -> str | None:

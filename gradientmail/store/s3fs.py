@@ -32,7 +32,7 @@ from gradientmail.store.buckets import (
 )
 from gradientmail.store.local import Offload
 from gradientmail.store.s3_errors import store_error
-from gradientmail.store.streams import byte_views
+from gradientmail.store.streams import ViewsReader, byte_views
 
 _KEYS_PER_DELETE = 1000
 
@@ -159,18 +159,18 @@ class S3fsStore(Store):
         where = where | {"UploadId": upload["UploadId"]}
         free = asyncio.Semaphore(PARTS_IN_FLIGHT)
 
-        async def put_part(number: int, body: bytes) -> dict[str, Any]:
+        async def put_part(number: int, part: list[memoryview]) -> dict[str, Any]:
             try:
-                sent = {"PartNumber": number, "Body": body}
+                sent = {"PartNumber": number, "Body": ViewsReader(part)}
                 answer = await self._call(self._bulk, "upload_part", **where, **sent)
             finally:
                 free.release()
             return {"PartNumber": number, "ETag": answer["ETag"]}
 
         sending: list[asyncio.Task[dict[str, Any]]] = []
-        for number, body in enumerate(split(views, PART_BYTES), start=1):
-            await free.acquire()  # so that few copies of parts exist at a time
-            sending.append(asyncio.create_task(put_part(number, body)))
+        for number, part in enumerate(split(views, PART_BYTES), start=1):
+            await free.acquire()
+            sending.append(asyncio.create_task(put_part(number, part)))
         parts = await asyncio.gather(*sending)
         await self._call(
             self._bulk, "complete_multipart_upload", **where, MultipartUpload={"Parts": parts}

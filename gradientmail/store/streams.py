@@ -1,10 +1,12 @@
 """Buffers going up and files coming down, the same way in every store."""
 
 import contextlib
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from io import BufferedReader
+from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase
+from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import xxhash
 
@@ -12,11 +14,48 @@ from gradientmail.errors import PayloadError
 from gradientmail.store.base import Fetched
 from gradientmail.store.disk_errors import disk_errors
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 
 def byte_views(buffers: Sequence[bytes | memoryview]) -> list[memoryview]:
     """Return ``buffers`` as flat views of unsigned bytes, without copying; empty ones left out."""
     views = [memoryview(buffer) for buffer in buffers]
     return [view.cast("B") for view in views if view.nbytes]
+
+
+class ViewsReader(RawIOBase):
+    """A file that reads the concatenation of ``views``, for clients that would copy it whole."""
+
+    def __init__(self, views: Sequence[memoryview]) -> None:
+        self._views = views
+        self._ends = list(accumulate(map(len, views)))
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes: clients look for the end, and read twice where they sign what they send."""
+        return True
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        """See ``io.IOBase.seek``."""
+        size_bytes = self._ends[-1] if self._ends else 0
+        self._at = offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: size_bytes}[whence]
+        return self._at
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Fill ``buffer`` from one of the views; return the bytes read, 0 at the end."""
+        index = bisect_right(self._ends, self._at)
+        if index == len(self._ends):
+            return 0
+        target = memoryview(buffer).cast("B")
+        found = self._views[index][self._at - self._ends[index] :][: len(target)]
+        target[: len(found)] = found
+        self._at += len(found)
+        return len(found)
 
 
 class FileSink:

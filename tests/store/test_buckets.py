@@ -20,9 +20,18 @@ from gradientmail.store.buckets import (
 
 def test_parts_are_of_one_size_and_the_last_is_the_rest() -> None:
     views = [memoryview(b"ab"), memoryview(b"cdefghi"), memoryview(b"j")]
-    assert list(split(views, 3)) == [b"abc", b"def", b"ghi", b"j"]
-    assert list(split(views, 5)) == [b"abcde", b"fghij"]
+    parts = {size: [b"".join(part) for part in split(views, size)] for size in (3, 5, 10, 11)}
+    assert parts[3] == [b"abc", b"def", b"ghi", b"j"]
+    assert parts[5] == [b"abcde", b"fghij"]
+    assert parts[10] == parts[11] == [b"abcdefghij"]
     assert list(split([], 5)) == []
+
+
+def test_a_part_is_the_memory_it_was_cut_from() -> None:
+    memory = bytearray(b"abcdef")
+    (first, *_) = split([memoryview(memory)], 4)
+    memory[0] = ord("x")
+    assert b"".join(first) == b"xbcd"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import array
+from io import SEEK_CUR, SEEK_END, BufferedReader
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ import xxhash
 
 from gradientmail.errors import PayloadError, StoreAccessError
 from gradientmail.store.base import Fetched
-from gradientmail.store.streams import byte_views, copy, sink_to
+from gradientmail.store.streams import ViewsReader, byte_views, copy, sink_to
 
 
 def test_views_are_flat_bytes_of_the_same_memory() -> None:
@@ -15,6 +16,18 @@ def test_views_are_flat_bytes_of_the_same_memory() -> None:
     assert view.tobytes() == numbers.tobytes()
     numbers[0] = 3.0
     assert view.tobytes() == numbers.tobytes()
+
+
+def test_views_are_read_like_one_file() -> None:
+    reader = ViewsReader([memoryview(b"ab"), memoryview(b"cdefg"), memoryview(b"h")])
+    assert reader.seek(0, SEEK_END) == 8
+    assert reader.read(5) == b""
+    assert reader.seek(1) == reader.tell() == 1
+    assert BufferedReader(reader).read() == b"bcdefgh"
+    assert reader.seek(-3, SEEK_END) == 5
+    assert reader.seek(1, SEEK_CUR) == 6
+    assert [reader.read(5) for _ in range(3)] == [b"g", b"h", b""]
+    assert ViewsReader([]).read(1) == b""
 
 
 def test_a_copy_is_hashed_on_the_way(tmp_path: Path) -> None:
