@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
@@ -39,7 +40,10 @@ class Collected:
 
 @dataclass
 class Collecting:
-    """The mail of one round: judged as it arrives, each object once."""
+    """The mail of one round: judged as it arrives, each object once.
+
+    What a verdict costs does not grow with their number, or a round would cost its square.
+    """
 
     desk: Desk
     intake: Intake
@@ -47,6 +51,10 @@ class Collecting:
     looks: Looks
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[Verdict | None]] = field(default_factory=dict)
+    _over: list[str] = field(default_factory=list)
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    _heard: set[str] = field(default_factory=set)
+    _refused: set[str] = field(default_factory=set)
     _rejected: list[Rejected] = field(default_factory=list)
     _warned: bool = False
     _committed: bool = False
@@ -54,6 +62,10 @@ class Collecting:
     _commit_look_at: float = -math.inf
     _foreign: set[str] = field(default_factory=set)
     _failures: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        for verdict in self.verdicts.values():
+            self._enter(verdict)
 
     async def run(
         self, closing: Closing, live: Callable[[], frozenset[str]], call: Callable[[], None]
@@ -86,12 +98,12 @@ class Collecting:
             for task in self._tasks.values():
                 task.cancel()
             self._tasks.clear()
+            self._over.clear()
 
     @property
     def idle(self) -> bool:
         """Whether there is no mail that a commit might hold."""
-        accepted = any(isinstance(verdict, Accepted) for verdict in self.verdicts.values())
-        return not self._tasks and not accepted
+        return not self._tasks and not self._heard
 
     async def _look_if_due(self, *, anyone: bool) -> None:
         """Look at the store; in between, a verdict or a deadline is reason enough to decide."""
@@ -116,8 +128,9 @@ class Collecting:
             if parsed is None:
                 self._report_foreign(entry.key)
             elif self.judged.reads(parsed):
-                judging = self.intake.judge(self.judged, parsed, entry)
-                self._tasks[entry.key] = asyncio.create_task(judging)
+                judging = asyncio.create_task(self.intake.judge(self.judged, parsed, entry))
+                judging.add_done_callback(partial(self._end, entry.key))
+                self._tasks[entry.key] = judging
                 self.looks = replace(self.looks, heard_at=self.desk.clock.now())
 
     async def _look_for_commit(self) -> None:
@@ -129,19 +142,12 @@ class Collecting:
             self._commit_look_at = now + CLOSER_POLLS * poll_s
 
     def _seen(self, live: frozenset[str]) -> Look:
-        """Return what the verdicts amount to. A rejection answers for its own round only."""
-        base = keys.mail_before(self.judged.fragment, self.judged.version - 1)
-        accepted = {v.record.learner for v in self.verdicts.values() if isinstance(v, Accepted)}
-        rejected = {
-            v.learner
-            for v in self.verdicts.values()
-            if isinstance(v, Rejected) and v.key.startswith(base)
-        }
+        """Return what the verdicts amount to."""
         return Look(
             now=self.desk.clock.now(),
             committed=self._committed,
-            accepted=accepted,
-            rejected=rejected - accepted,
+            accepted=self._heard,
+            rejected=self._refused - self._heard,
             live=live | self._being_judged(),
         )
 
@@ -150,16 +156,32 @@ class Collecting:
         parsed = (keys.parse_mail(key) for key in self._tasks)
         return {key.learner for key in parsed if key is not None}
 
+    def _end(self, key: str, judging: asyncio.Task[Verdict | None]) -> None:
+        if self._tasks.get(key) is judging:
+            self._over.append(key)
+            self._stirred.set()
+
     def _take_in(self) -> None:
-        for key in [key for key, task in self._tasks.items() if task.done()]:
+        over, self._over = self._over, []
+        for key in over:
             verdict = self._verdict(key, self._tasks.pop(key))
             if verdict is None:
                 continue
             self.verdicts[key] = verdict
+            self._enter(verdict)
             if isinstance(verdict, Rejected):
                 self._rejected.append(verdict)
                 extra = {"fragment": self.judged.fragment, "learner": verdict.learner}
                 self.desk.log.warning("rejected %s: %s", key, verdict.reason, extra=extra)
+
+    def _enter(self, verdict: Verdict) -> None:
+        """Note who was heard. A rejection answers for its own round only."""
+        if isinstance(verdict, Accepted):
+            self._heard.add(verdict.record.learner)
+        elif verdict.key.startswith(
+            keys.mail_before(self.judged.fragment, self.judged.version - 1)
+        ):
+            self._refused.add(verdict.learner)
 
     def _verdict(self, key: str, task: asyncio.Task[Verdict | None]) -> Verdict | None:
         """Return the verdict on one object; None: look again. One bad object holds up no round."""
@@ -180,7 +202,9 @@ class Collecting:
         """
         now, poll_s = self.desk.clock.now(), self.desk.run.manifest.settings.poll_s
         until = min(now + poll_s, self._look_at, decision.until or math.inf)
-        await first_of(self.desk.clock.sleep(max(0.0, until - now)), *self._tasks.values())
+        self._stirred.clear()
+        if not self._over:
+            await first_of(self.desk.clock.sleep(max(0.0, until - now)), self._stirred.wait())
 
     def _collected(self, learners: frozenset[str], quorum_at: float | None) -> Collected:
         accepted = [
