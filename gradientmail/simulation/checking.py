@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import msgspec
+import torch
 import xxhash
 
 from gradientmail.simulation.bounds import check_costs, check_storage
@@ -45,6 +46,7 @@ def judged_seed(seed: int, family: str = "any") -> Verdict:
     return judged(FAMILIES[family](seed))
 
 
+@torch.inference_mode()
 def verdict_on(outcome: Outcome) -> Verdict:
     """Judge what happened in a world."""
     history = check_history(outcome.mutations)

@@ -30,11 +30,15 @@ class VirtualLoop:
     it has what tasks, futures and what waits for them ask of one.
     """
 
+    get_debug = bool
+    """No. Every future asks, and a method of Python's would cost as much as the future."""
+
     def __init__(self) -> None:
         self._now = 0.0
         self._ready: deque[_Call] = deque()
         self._timers: list[tuple[float, int, _Call]] = []
         self._count = 0
+        self._loop = cast("asyncio.AbstractEventLoop", self)
 
     def time(self) -> float:
         """Return virtual seconds."""
@@ -49,18 +53,13 @@ class VirtualLoop:
         context: Context | None = None,
     ) -> asyncio.Handle:
         """See ``asyncio.AbstractEventLoop.call_soon``."""
-        call = _Call(callback, args, context)
+        call: Any = _Call((callback, args, context))
         self._ready.append(call)
-        return cast("asyncio.Handle", call)
+        handle: asyncio.Handle = call
+        return handle
 
-    def call_soon_threadsafe(
-        self,
-        callback: Callable[[Unpack[Ts]], object],
-        *args: *Ts,
-        context: Context | None = None,
-    ) -> asyncio.Handle:
-        """There is one thread."""
-        return self.call_soon(callback, *args, context=context)
+    call_soon_threadsafe = call_soon
+    """There is one thread."""
 
     def call_later(
         self,
@@ -80,86 +79,74 @@ class VirtualLoop:
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """See ``asyncio.AbstractEventLoop.call_at``."""
-        call = _Call(callback, args, context)
+        call: Any = _Call((callback, args, context))
         self._count += 1
         heapq.heappush(self._timers, (when, self._count, call))
-        return cast("asyncio.TimerHandle", call)
+        handle: asyncio.TimerHandle = call
+        return handle
 
     def create_future(self) -> asyncio.Future[Any]:
         """See ``asyncio.AbstractEventLoop.create_future``."""
-        return asyncio.Future(loop=self._as_loop())
+        return asyncio.Future(loop=self._loop)
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:  # noqa: ANN401
         """See ``asyncio.AbstractEventLoop.create_task``."""
-        return asyncio.Task(coro, loop=self._as_loop(), **options)
-
-    def get_debug(self) -> bool:
-        """No: it would cost."""
-        return False
+        return asyncio.Task(coro, loop=self._loop, **options)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Say what nobody has asked for."""
         get_logger("gradientmail.simulation").error("%s", context)
 
-    def _as_loop(self) -> asyncio.AbstractEventLoop:
-        return cast("asyncio.AbstractEventLoop", self)
-
     # -- running -----------------------------------------------------------------------------
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Return what ``main`` returns, and end every task that is left."""
-        asyncio._set_running_loop(self._as_loop())  # noqa: SLF001 - as every loop does
+        asyncio._set_running_loop(self._loop)  # noqa: SLF001 - as every loop does
         try:
             task = self.create_task(main)
             while not task.done():
-                if self._ready:
-                    self._ready.popleft().run()
-                else:
+                if not self._ready:
                     self._advance()
+                self._run_ready()
             result: T = task.result()
             return result
         finally:
-            for left in asyncio.all_tasks(self._as_loop()):
+            for left in asyncio.all_tasks(self._loop):
                 left.cancel()
-            while self._ready:
-                self._ready.popleft().run()
+            self._run_ready()
             asyncio._set_running_loop(None)  # noqa: SLF001
+
+    def _run_ready(self) -> None:
+        """Call what is ready, and what becomes so meanwhile, until nothing is."""
+        ready = self._ready
+        while ready:
+            act, args, context = ready.popleft()
+            if act is None:
+                continue
+            if context is None:
+                act(*args)
+            else:
+                context.run(act, *args)
 
     def _advance(self) -> None:
         """Go on to the next timer."""
         if not self._timers:
             raise DeadlockError("nothing is ready and no timer is set")
         when, _, call = heapq.heappop(self._timers)
-        if call.act is not None:
+        if call[0] is not None:
             self._now = max(self._now, when)
             self._ready.append(call)
 
 
-class _Call:
-    """A callback that waits for its turn: what of a ``TimerHandle`` there is any use for."""
+class _Call(list[Any]):
+    """Callback, arguments, context: what of a handle there is any use for.
 
-    __slots__ = ("act", "args", "context")
-
-    def __init__(
-        self,
-        act: Callable[..., object] | None,
-        args: tuple[Any, ...],
-        context: Context | None,
-    ) -> None:
-        self.act, self.args, self.context = act, args, context
+    A list, because half a million are made for a world, and lists are made without Python's help.
+    """
 
     def cancel(self) -> None:
         """Do not call it."""
-        self.act = None
-
-    def run(self) -> None:
-        """Call it, unless it was cancelled."""
-        if self.act is None:
-            return
-        if self.context is None:
-            self.act(*self.args)
-        else:
-            self.context.run(self.act, *self.args)
+        self[0] = None
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:

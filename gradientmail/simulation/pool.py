@@ -1,5 +1,6 @@
 """Worlds side by side, in processes of their own."""
 
+import gc
 import logging
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,11 @@ def mapped(judge: Callable[[T], R], cases: Iterable[T], jobs: int) -> Iterator[R
 
 
 def quiet() -> None:
-    """Use one thread, which is fastest for tiny tensors, and log nothing."""
+    """Use one thread, which is fastest for tiny tensors, log nothing, and look for garbage seldom.
+
+    A world makes much and leaves little: looking a thirtieth as often saves a twentieth of it.
+    """
     torch.set_num_threads(1)
     logging.disable(logging.CRITICAL)
+    gc.freeze()
+    gc.set_threshold(20_000)
