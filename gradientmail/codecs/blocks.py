@@ -79,9 +79,9 @@ def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -
     """
     x = x.to(torch.float32).reshape(-1)
     if noise is None and native.serves(precision, x.device):
-        encoded = native.encode(x, precision)
-        if encoded is not None:
-            return encoded
+        room = native.Room.to_encode(x.numel(), precision)
+        if native.encode(x, precision, room):
+            return room.entries
     if precision in _COARSE:
         check_magnitude(x, LIMIT)
         return _COARSE[precision].encode(x)

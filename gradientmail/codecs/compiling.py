@@ -2,6 +2,9 @@
 
 Kernels live at module level, so that the disk cache finds them again. No ``fastmath``: nothing is
 contracted or reordered, each operation rounds as it is written, on every CPU.
+
+The disk cache of a kernel is as old as the file it is in, whatever it calls from another: whoever
+changes ``rounding`` touches ``encoding`` too.
 """
 
 from collections.abc import Callable

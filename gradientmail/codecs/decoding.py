@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from gradientmail.codecs.compiling import kernel
-from gradientmail.codecs.encoding import INTEGERS, MINIFLOATS, Array, Form, Number
 from gradientmail.codecs.layout import ALIGN, TILE
+from gradientmail.codecs.rounding import E4M3, INTEGERS, Array, Form, Number
 
 f32, f64, i32 = np.float32, np.float64, np.int32
 
@@ -114,7 +114,7 @@ def decode_piece(form: Form, pairs: Array, codes: Array, piece: int, out: Array)
         inside = codes[piece * PIECE :]
         for i in range(PIECE):
             out[i] = f32(np.int8(inside[i]))
-    elif form[0] == MINIFLOATS:
+    elif form[0] == E4M3:
         inside, bits = codes[piece * PIECE :], out.view(np.int32)
         for i in range(PIECE):
             magnitude = i32(inside[i] & 0x7F)
@@ -135,7 +135,7 @@ def scale_piece(
     for b in range(2 * _BLOCKS):
         bits[b] = i32(i32(i32(scales[at + b // per]) + base) << i32(20))
     valid = base >= i32(64) and base <= i32(1562)
-    if form[0] == MINIFLOATS and form[2] == 1:
+    if form[0] == E4M3:
         for i in range(PIECE):
             valid &= values[i] == values[i]
     return valid

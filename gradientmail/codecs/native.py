@@ -6,14 +6,15 @@ device, or where a kernel finds something wrong, torch does the work and says wh
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gradientmail.codecs.grids import F4_LEVELS, I4_LEVELS, NF4_LEVELS, grid_of, level_tables
+from gradientmail.codecs.grids import F4_LEVELS, I4_LEVELS, NF4_LEVELS, grid_of
 from gradientmail.codecs.layout import ALIGN, TILE
 from gradientmail.codecs.precision import Precision
 
@@ -34,13 +35,13 @@ DTYPES: Final = {
 """Of the items of entries, by their names in safetensors."""
 
 _FORMS: Final = {
-    Precision.I8: (0, 64, 1, 0, 0, 0),
-    Precision.F8_E4M3: (1, 64, 1, 3, 7, 0x80),
-    Precision.I4: (0, 32, 2, 0, 0, 0),
-    Precision.NF4: (2, 32, 2, 0, 0, 0),
-    Precision.F4: (1, 32, 2, 1, 1, 8),
+    Precision.I8: (0, 64, 1),
+    Precision.F8_E4M3: (2, 64, 1),
+    Precision.I4: (0, 32, 2),
+    Precision.NF4: (3, 32, 2),
+    Precision.F4: (1, 32, 2),
 }
-"""See ``encoding.Form``."""
+"""See ``rounding.Form``."""
 
 _LEVELS: Final = {
     Precision.I4: I4_LEVELS,
@@ -49,7 +50,6 @@ _LEVELS: Final = {
 }
 _LIMITS: Final = np.array([(127 + 100) << 23, 64], np.int32)
 """Bits of ``blocks.LIMIT``, and the least scale code."""
-
 
 WORTHWHILE: Final = 1 << 20
 """Numbers in a fragment from which on kernels save more than it takes to load them."""
@@ -105,21 +105,26 @@ def serves(precision: Precision, device: torch.device) -> bool:
     return not _kernels.reason and coded and device.type == "cpu"
 
 
-def encode(
-    x: Tensor, precision: Precision, room: Mapping[str, Tensor] | None = None
-) -> dict[str, Tensor] | None:
-    """See ``blocks.encode_chunk``, of flat float32; None: not finite, or above the limit."""
-    if room is None:
-        room = empty_entries(len(x), precision)
+@dataclass(frozen=True)
+class Room:
+    """Entries to be filled, and as arrays: making these takes as long as encoding four tiles."""
+
+    entries: dict[str, Tensor]
+    arrays: tuple[Array, ...]
+
+    @classmethod
+    def to_encode(cls, numel: int, precision: Precision) -> Self:
+        """Make room for ``numel`` numbers."""
+        entries = empty_entries(numel, precision)
+        return cls(entries, tuple(as_array(items) for items in entries.values()))
+
+
+def encode(x: Tensor, precision: Precision, room: Room) -> bool:
+    """See ``blocks.encode_chunk``, of flat float32; False: not finite, or above the limit."""
     flat = x.detach().contiguous().numpy()
-    arrays = tuple(as_array(room[entry.name]) for entry in precision.entries)
     if precision is Precision.SPARSE:
-        refused = _kernels.picking.encode_tiles(flat, _LIMITS[0], arrays)
-    else:
-        peak = np.float32(grid_of(precision, x.device).peak)
-        grid = _FORMS[precision], peak, _marks(precision)
-        refused = _kernels.encoding.encode_tiles(flat, grid, _LIMITS, arrays)
-    return None if refused else dict(room)
+        return not _kernels.picking.encode_tiles(flat, _LIMITS[0], room.arrays)
+    return not _kernels.encoding.encode_tiles(flat, _grid(precision), _LIMITS, room.arrays)
 
 
 def empty_entries(numel: int, precision: Precision) -> dict[str, Tensor]:
@@ -227,17 +232,16 @@ def _arrays(tensors: Sequence[Tensor]) -> tuple[Array, ...]:
 
 def as_array(items: Tensor) -> Array:
     """View a flat entry on the CPU as what kernels take: int16 or bytes."""
-    return items.view(torch.int16 if items.itemsize == 2 else torch.uint8).numpy()
+    if items.dtype is torch.bfloat16:  # which numpy does not know
+        items = items.view(torch.int16)
+    array = items.numpy()
+    return array if array.itemsize == 2 else array.view(np.uint8)
 
 
 @cache
-def _marks(precision: Precision) -> Array:
-    """Return what ``encoding.encode_tiles`` knows of levels."""
-    if precision is not Precision.NF4:
-        return np.zeros(16, np.int32)
-    codes, _, squares = level_tables(NF4_LEVELS, torch.device("cpu"))
-    levels = torch.tensor(NF4_LEVELS).view(torch.int32)
-    return torch.cat((squares * 16 + codes.to(torch.int32), levels)).numpy()
+def _grid(precision: Precision) -> tuple[Any, np.float32]:
+    """Return a ``rounding.Grid``."""
+    return _FORMS[precision], np.float32(grid_of(precision, torch.device("cpu")).peak)
 
 
 @cache
@@ -255,8 +259,7 @@ def _call_all(encoding: Module, decoding: Module) -> None:
     form, pairs = _FORMS[Precision.I8], _pairs(Precision.I8)
     entries = np.full(1, 64, np.int16), np.zeros(TILE // 64, np.uint8), np.zeros(TILE, np.uint8)
     stored = tuple(entry[None] for entry in entries)
-    grid = form, np.float32(127), _marks(Precision.I8)
-    encoding.encode_tiles(x, grid, _LIMITS, entries)
+    encoding.encode_tiles(x, _grid(Precision.I8), _LIMITS, entries)
     decoding.decode_tiles(form, pairs, stored, x)
     decoding.combine_tiles(form, pairs, stored, factors, slots, sums)
     decoding.combine_rows(x[None], factors, slots, sums)
@@ -268,8 +271,7 @@ def _call_all(encoding: Module, decoding: Module) -> None:
 
 def _call_sparse(picking: Module) -> None:
     """As ``_call_all``."""
-    room, x = empty_entries(TILE, Precision.SPARSE), np.zeros(TILE, np.float32)
-    entries = tuple(as_array(items) for items in room.values())
+    x, entries = np.zeros(TILE, np.float32), Room.to_encode(TILE, Precision.SPARSE).arrays
     slots, factors = np.zeros(TILE // ALIGN, np.int32), np.zeros((2, 1, 1), np.float32)
     picking.encode_tiles(x, _LIMITS[0], entries)
     stored, sums = tuple(entry[None] for entry in entries), _arrays(room_for(TILE // ALIGN))

@@ -11,8 +11,8 @@ import numpy as np
 
 from gradientmail.codecs.compiling import kernel
 from gradientmail.codecs.decoding import PIECE, squares_of
-from gradientmail.codecs.encoding import Array, Number
 from gradientmail.codecs.layout import ALIGN, TILE
+from gradientmail.codecs.rounding import Array, Number
 from gradientmail.codecs.sparse import KEPT, LEAST, REFINEMENTS
 
 f32, i32, u8 = np.float32, np.int32, np.uint8

@@ -53,12 +53,7 @@ class Precision(StrEnum):
     @property
     def entries(self) -> tuple[Entry, ...]:
         """What a section in this precision stores, in the order it is coded."""
-        if self in _COARSE:
-            return _COARSE[self]
-        block = self.block
-        if block is None:
-            return (Entry("values", self.value, 1),)
-        return (Entry("bases", "I16", TILE), Entry("scales", "U8", block), _CODES[self])
+        return _ENTRIES[self]
 
     @property
     def bytes_per_parameter(self) -> float:
@@ -73,14 +68,21 @@ _BLOCKS = {
     Precision.NF4: 32,
     Precision.F4: 32,
 }
-_CODES = {
-    Precision.F8_E4M3: Entry("codes", "U8", 1),
-    Precision.I8: Entry("codes", "I8", 1),
-    Precision.I4: Entry("codes", "U8", 2),
-    Precision.NF4: Entry("codes", "U8", 2),
-    Precision.F4: Entry("codes", "U8", 2),
-}
-_COARSE = {
+
+
+def _scaled(block: int, codes: Entry) -> tuple[Entry, ...]:
+    return Entry("bases", "I16", TILE), Entry("scales", "U8", block), codes
+
+
+_ENTRIES = {
+    Precision.F32: (Entry("values", "F32", 1),),
+    Precision.F16: (Entry("values", "F16", 1),),
+    Precision.BF16: (Entry("values", "BF16", 1),),
+    Precision.F8_E4M3: _scaled(64, Entry("codes", "U8", 1)),
+    Precision.I8: _scaled(64, Entry("codes", "I8", 1)),
+    Precision.I4: _scaled(32, Entry("codes", "U8", 2)),
+    Precision.NF4: _scaled(32, Entry("codes", "U8", 2)),
+    Precision.F4: _scaled(32, Entry("codes", "U8", 2)),
     Precision.I2: (Entry("scales", "BF16", 64), Entry("codes", "U8", 4)),
     Precision.SIGN: (Entry("scales", "BF16", 64), Entry("codes", "U8", 8)),
     Precision.SPARSE: (

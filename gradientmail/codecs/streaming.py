@@ -71,7 +71,7 @@ class PayloadWriter:
         self._target = target
         self._noise = noise
         self._data_start = len(header)
-        self._rooms: defaultdict[tuple[Precision, int], list[EncodedChunk]] = defaultdict(list)
+        self._rooms: defaultdict[tuple[Precision, int], list[native.Room]] = defaultdict(list)
         target.allocate(len(header) + payload_format.data_bytes)
         target.write_at(0, memoryview(header))
 
@@ -100,11 +100,11 @@ class PayloadWriter:
     def _write_native(self, section: str, start: int, x: Tensor, precision: Precision) -> Tensor:
         """Write by kernels, through room that is used again: fresh memory is slow."""
         rooms = self._rooms[precision, x.numel()]
-        room = rooms.pop() if rooms else native.empty_entries(x.numel(), precision)
-        if native.encode(x.view(-1), precision, room) is None:
+        room = rooms.pop() if rooms else native.Room.to_encode(x.numel(), precision)
+        if not native.encode(x.view(-1), precision, room):
             encode_chunk(x, precision)  # says why
-        self._put(section, start, room)
-        sent = decode_chunk(room, precision)
+        self._put(section, start, room.entries)
+        sent = decode_chunk(room.entries, precision)
         rooms.append(room)
         return sent
 

@@ -91,7 +91,7 @@ def encode_all(anchor: Tensor, theta: Tensor | None, precision: Precision) -> No
     """Encode chunk by chunk, as a payload is written; ``theta`` is subtracted first."""
     delta, room = torch.empty(CHUNK), None
     if native.serves(precision, torch.device("cpu")):
-        room = native.empty_entries(CHUNK, precision)
+        room = native.Room.to_encode(CHUNK, precision)
     for start, stop in chunks(0, anchor.numel()):
         own = anchor[start:stop]
         if theta is not None:
