@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gradientmail.codecs import native
-from gradientmail.codecs.coarse import halved_sum
+from gradientmail.codecs.coarse import halved_sum, nimble
 from gradientmail.codecs.layout import ALIGN, TILE, FragmentLayout
 
 BLOCK: Final = ALIGN
@@ -43,9 +44,9 @@ def per_block(layout: FragmentLayout, values: Sequence[float], start: int, stop:
     offsets = [slot.offset for slot in layout.slots]
     inside = _slots_within(offsets, start, stop)
     edges = [start, *offsets[inside.start + 1 : inside.stop], stop]
-    blocks = torch.tensor([(high - low) // BLOCK for low, high in pairwise(edges)])
-    spread = torch.tensor(values[inside.start : inside.stop], dtype=torch.float32)
-    return spread.repeat_interleave(blocks).unsqueeze(1)
+    blocks = [(high - low) // BLOCK for low, high in pairwise(edges)]
+    spread = np.array(values[inside.start : inside.stop], np.float32)
+    return torch.from_numpy(spread.repeat(blocks)).unsqueeze(1)
 
 
 class SquareSums:
@@ -145,7 +146,7 @@ def block_squares(chunk: Tensor) -> Tensor:
     if compiled is not None:
         return compiled
     wide = chunk.to(torch.float64).view(-1)
-    wide = wide.mul_(wide)
+    sums = nimble(wide.mul_(wide))
     for _ in range(BLOCK.bit_length() - 1):
-        wide = wide[::2] + wide[1::2]
-    return wide
+        sums = sums[::2] + sums[1::2]
+    return torch.as_tensor(sums)

@@ -10,7 +10,7 @@ that all devices give the same bits. Encoding what was decoded gives the same by
 scale is below the least of BF16, no code says a sign.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from torch import Tensor
 BLOCK: Final = 64
 REFINEMENTS: Final = 3
 """Turns of Lloyd's algorithm for I2: more do not change the error of Gaussian numbers."""
+
+SMALL: Final = 1 << 15
+"""Numbers up to which torch uses one thread."""
 
 
 class Ternary:
@@ -83,7 +86,13 @@ def unpacked(codes: Tensor, bits: int) -> Tensor:
 
 def halved_sum(rows: Tensor) -> Tensor:
     """Return [rows, 1]: the sums of rows, in one order on every device."""
-    while rows.shape[1] > 1:
-        half = rows.shape[1] // 2
-        rows = rows[:, :half] + rows[:, half:]
-    return rows
+    sums = nimble(rows)
+    while sums.shape[1] > 1:
+        half = sums.shape[1] // 2
+        sums = sums[:, :half] + sums[:, half:]
+    return torch.as_tensor(sums)
+
+
+def nimble(x: Tensor) -> Any:  # noqa: ANN401 - what numpy and torch both can do
+    """Return ``x`` as an array where it is small and on the CPU: numpy's calls cost a tenth."""
+    return x.detach().numpy() if x.numel() <= SMALL and x.device.type == "cpu" else x

@@ -101,7 +101,7 @@ class PayloadFormat:
         """Bytes of the whole object."""
         return len(self.header(metadata)) + self.data_bytes
 
-    @property
+    @cached_property
     def max_header_bytes(self) -> int:
         """How many bytes of an object's start surely hold the header, if it is of this format.
 
