@@ -6,24 +6,28 @@ from typing import Any, Final
 
 from gradientmail.algorithms.aggregator import MASTER, PARAMS, UPDATE, Aggregator
 from gradientmail.algorithms.alignment import ALIGNMENTS, Alignment
-from gradientmail.algorithms.choices import Choices
 from gradientmail.algorithms.gossip import GOSSIPS, Gossip
 from gradientmail.algorithms.guards import GUARDS
 from gradientmail.algorithms.outer import OUTERS, OuterOptimizer
 from gradientmail.algorithms.rules import MERGES
 from gradientmail.algorithms.schedules import SCHEDULES
 from gradientmail.algorithms.weights import WEIGHTS, Samples
+from gradientmail.choices import Choices
 from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.codecs.precision import Precision
 from gradientmail.config import RunSettings
 from gradientmail.errors import SettingsError
 from gradientmail.protocol.modules import REST, settings_of
 from gradientmail.protocol.schedule import RoundSchedule
-from gradientmail.protocol.selection import Selection, selection_of
-from gradientmail.protocol.topology import Topology, topology_of
+from gradientmail.protocol.selection import SELECTIONS, Selection
+from gradientmail.protocol.topology import TOPOLOGIES, Topology
 
 CHOICES: Final[Mapping[str, Choices[Any]]] = {
-    known.kind: known for known in (OUTERS, SCHEDULES, MERGES, WEIGHTS, GUARDS, GOSSIPS)
+    known.kind: known
+    for known in (
+        *(OUTERS, SCHEDULES, MERGES, WEIGHTS, GUARDS),
+        *(GOSSIPS, TOPOLOGIES, SELECTIONS),
+    )
 }
 """Every kind of named choice, by the setting that names one."""
 
@@ -162,8 +166,8 @@ def algorithm_of(settings: RunSettings) -> Algorithm:
         update_dtype=Precision(settings.downlink) if settings.downlink else None,
         aggregator=_aggregator(settings),
         alignment=ALIGNMENTS[settings.alignment](settings.mixing),
-        selection=selection_of(settings.selection, settings.selection_settings),
-        topology=topology_of(settings.topology, settings.topology_settings),
+        selection=SELECTIONS.make(settings.selection, settings.selection_settings),
+        topology=TOPOLOGIES.make(settings.topology, settings.topology_settings),
         gossip=GOSSIPS.make(settings.gossip, settings.gossip_settings),
     )
 
@@ -174,8 +178,14 @@ def algorithms_by_module(settings: RunSettings) -> dict[str, Algorithm]:
     Raises:
         SettingsError: what a module sets cannot be.
     """
-    prefixes = (REST, *settings.modules)
-    return {prefix: algorithm_of(settings_of(settings, prefix)) for prefix in prefixes}
+    found = {REST: algorithm_of(settings)}
+    for prefix in settings.modules:
+        own = settings_of(settings, prefix)
+        try:
+            found[prefix] = algorithm_of(own)
+        except SettingsError as error:
+            raise SettingsError(f"modules.{prefix}: {error}") from error
+    return found
 
 
 def by_name(values: Mapping[str, Any]) -> dict[str, Any]:

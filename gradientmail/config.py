@@ -4,6 +4,7 @@ Where a value comes from, strongest first: flag, ``GRADIENTMAIL_*``, ``run.toml`
 """
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
@@ -12,6 +13,9 @@ import msgspec
 from gradientmail.errors import SettingsError
 
 ENV_PREFIX: Final = "GRADIENTMAIL_"
+
+MOST_LISTED: Final = 24
+"""Of more known words than these only the nearest is named, where one is near."""
 
 FAULTS: Final = (f"{ENV_PREFIX}CRASH_AT", f"{ENV_PREFIX}CLOCK")
 """No settings: they break a process on purpose (``store.crashing``, ``clock``)."""
@@ -266,14 +270,21 @@ def from_environment(kind: type[S], environ: Mapping[str, str]) -> dict[str, str
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" for the known word nearest to ``word``, else the list of all.
+    """Return the known word nearest to ``word``, if one is near, and the list of all.
+
+    Without the list where it is long and a word is near.
 
     >>> nearest("tokns", ["tokens", "uniform"])
-    "; did you mean 'tokens'?"
+    "; did you mean 'tokens'? known: tokens, uniform"
+    >>> nearest("x", ["tokens", "uniform"])
+    '; known: tokens, uniform'
     """
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+    said = [f"did you mean {close[0]!r}?"] if close else []
+    if names and not (close and len(names) > MOST_LISTED):
+        said.append(f"known: {', '.join(names)}")
+    return f"; {' '.join(said)}" if said else ""
 
 
 def _forget_other_choices(merged: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -284,8 +295,13 @@ def _forget_other_choices(merged: dict[str, Any], values: Mapping[str, Any]) -> 
 
 
 def _is_table(kind: type[msgspec.Struct], name: str) -> bool:
-    key = name.partition(".")[0]
-    return any(one.name == key and one.type == Table for one in msgspec.structs.fields(kind))
+    return name.partition(".")[0] in _tables(kind)
+
+
+@functools.cache
+def _tables(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """Return which fields are tables: reading the types anew would cost more than all the rest."""
+    return frozenset(one.name for one in msgspec.structs.fields(kind) if one.type == Table)
 
 
 def _table(source: str, name: str, value: object, before: Table) -> Table:

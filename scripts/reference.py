@@ -20,13 +20,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 import typer
 
-from gradientmail.algorithms.choices import Choices
-from gradientmail.algorithms.guards import GUARDS
-from gradientmail.algorithms.outer import OUTERS
+from gradientmail.algorithm import CHOICES
 from gradientmail.algorithms.presets import PRESETS
-from gradientmail.algorithms.rules import MERGES
-from gradientmail.algorithms.schedules import SCHEDULES
-from gradientmail.algorithms.weights import WEIGHTS
+from gradientmail.choices import Choices
 from gradientmail.cli.exits import CODES, UNEXPECTED
 from gradientmail.cli.main import app
 from gradientmail.closer.fragment import MAX_REJECTIONS
@@ -321,10 +317,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "run-settings": lambda: settings(RunSettings),
     "node-settings": lambda: settings(NodeSettings),
     "presets": presets,
-    **{
-        known.kind: (lambda known=known: choices(known))
-        for known in (OUTERS, SCHEDULES, MERGES, WEIGHTS, GUARDS)
-    },
+    **{known.kind: (lambda known=known: choices(known)) for known in CHOICES.values()},
     "codecs": codecs,
     "limits": limits,
     "exit-codes": exit_codes,

@@ -124,7 +124,7 @@ def test_a_choice_made_in_python_stands_by_its_name() -> None:
         ({"merge": "weighted_mean"}, "did you mean 'weighted-mean'"),
         ({"merge": "trimmed-mean", "merge_settings": {"trim": -1}}, "trim: Expected `int` >= 0"),
         ({"weights": "tokns"}, "did you mean 'tokens'"),
-        ({"outer_schedule": "cosine"}, "missing required field `versions`"),
+        ({"outer_schedule": "cosine"}, "it needs the setting 'versions'"),
         ({"guard": "supress"}, "did you mean 'suppress'"),
     ],
 )

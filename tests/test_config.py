@@ -246,6 +246,14 @@ def test_a_misspelt_variable_is_refused_whichever_kind_it_meant(
         from_environment(kind, {f"GRADIENTMAIL_{variable}": "1"})
 
 
-def test_nearest_says_one_word_or_all() -> None:
-    assert nearest("ovewrite", ["blend", "overwrite"]) == "; did you mean 'overwrite'?"
+def test_nearest_says_one_word_and_all_there_are() -> None:
+    found = nearest("ovewrite", ["overwrite", "blend"])
+    assert found == "; did you mean 'overwrite'? known: blend, overwrite"
     assert nearest("q", ["b", "a"]) == "; known: a, b"
+    assert nearest("a", []) == ""
+
+
+def test_a_long_list_is_left_out_where_a_word_is_near() -> None:
+    many = [f"setting_{number}" for number in range(100)]
+    assert nearest("setting_7x", many) == "; did you mean 'setting_7'?"
+    assert "setting_0, setting_1, setting_10," in nearest("q", many)

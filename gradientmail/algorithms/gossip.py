@@ -11,8 +11,8 @@ from typing import Annotated, Final, Protocol
 import msgspec
 from torch import Tensor
 
-from gradientmail.algorithms.choices import Choice, Choices
 from gradientmail.algorithms.outer.base import Rate, Share
+from gradientmail.choices import Choice, Choices
 
 Pull = Annotated[float, msgspec.Meta(gt=0.0, le=4.0)]
 

@@ -11,8 +11,8 @@ from typing import Annotated, Final, Protocol
 
 import msgspec
 
-from gradientmail.algorithms.choices import Choice, Choices
 from gradientmail.algorithms.sights import Sight
+from gradientmail.choices import Choice, Choices
 
 Divergence = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 

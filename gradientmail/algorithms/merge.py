@@ -15,8 +15,8 @@ from typing import Annotated, Final, Protocol, runtime_checkable
 import msgspec
 from torch import Tensor
 
-from gradientmail.algorithms.choices import Choice
 from gradientmail.algorithms.reduce import root_of_squares
+from gradientmail.choices import Choice
 
 Norms = Sequence[float | None]
 """L2 norm of each tensor in one contribution; None where the tensor is absent from it."""

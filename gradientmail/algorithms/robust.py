@@ -17,8 +17,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from gradientmail.algorithms.choices import Choice
 from gradientmail.algorithms.merge import Merger, Norms, Products
+from gradientmail.choices import Choice
 
 Liars = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from gradientmail.algorithms.choices import Choices
 from gradientmail.algorithms.merge import (
     Merge,
     NormClippedMean,
@@ -11,6 +10,7 @@ from gradientmail.algorithms.merge import (
     WeightedMean,
 )
 from gradientmail.algorithms.robust import Bulyan, CoordinateMedian, Krum, MultiKrum, TrimmedMean
+from gradientmail.choices import Choices
 
 MERGES: Final[Choices[Merge | RangeMerge]] = Choices(
     "merge",

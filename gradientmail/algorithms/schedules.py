@@ -9,7 +9,7 @@ from typing import Annotated, Final, Protocol
 
 import msgspec
 
-from gradientmail.algorithms.choices import Choice, Choices
+from gradientmail.choices import Choice, Choices
 
 Versions = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Part = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]

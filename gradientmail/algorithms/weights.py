@@ -6,7 +6,7 @@ from typing import Annotated, Final, Protocol
 
 import msgspec
 
-from gradientmail.algorithms.choices import Choice, Choices
+from gradientmail.choices import Choice, Choices
 
 
 @dataclass(frozen=True, slots=True)

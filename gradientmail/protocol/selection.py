@@ -10,12 +10,11 @@ import hashlib
 import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import msgspec
 
-from gradientmail.config import nearest
-from gradientmail.errors import SettingsError
+from gradientmail.choices import Choice, Choices
 
 Fleet = Mapping[str, AbstractSet[str]]
 """The tags of every live learner, by its name."""
@@ -29,7 +28,7 @@ class Selection(Protocol):
         ...
 
 
-class Everyone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Everyone(Choice, frozen=True):
     """All live learners."""
 
     def asked(self, run: str, round_index: int, fleet: Fleet) -> frozenset[str]:  # noqa: ARG002
@@ -37,8 +36,8 @@ class Everyone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return frozenset(fleet)
 
 
-class RandomFraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A share of the learners, others in each round: ``clients`` of them, the first in rank.
+class RandomFraction(Choice, frozen=True):
+    """``max(1, floor(fraction N + 0.5))`` of the N live learners, others in each round.
 
     Source: FedAvg (arXiv 1602.05629), C.
 
@@ -54,7 +53,7 @@ class RandomFraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return frozenset(ranked[: clients(self.fraction, len(ranked))])
 
 
-class Tagged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Tagged(Choice, frozen=True):
     """Learners that have all of some tags.
 
     Attributes:
@@ -68,26 +67,10 @@ class Tagged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return frozenset(name for name, tags in fleet.items() if tags >= set(self.tags))
 
 
-SELECTIONS: Final[Mapping[str, type[Selection]]] = {
-    "all": Everyone,
-    "random": RandomFraction,
-    "tags": Tagged,
-}
+SELECTIONS: Final[Choices[Selection]] = Choices(
+    "selection", {"all": Everyone, "random": RandomFraction, "tags": Tagged}
+)
 """By the name that ``selection`` takes."""
-
-
-def selection_of(name: str, settings: Mapping[str, Any]) -> Selection:
-    """Return the rule ``name`` with its settings.
-
-    Raises:
-        SettingsError: there is none of that name, or a setting is not one of its own.
-    """
-    if name not in SELECTIONS:
-        raise SettingsError(f"unknown selection {name!r}{nearest(name, SELECTIONS)}")
-    try:
-        return msgspec.convert(dict(settings), SELECTIONS[name])
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"selection = {name!r}: selection_settings: {error}") from error
 
 
 def clients(fraction: float, count: int) -> int:

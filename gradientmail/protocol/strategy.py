@@ -9,11 +9,12 @@ not built here is refused by its name.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, get_args
 
 import msgspec
 
-from gradientmail.config import AtLeastOne, AtLeastZero
+from gradientmail.config import AtLeastOne, AtLeastZero, nearest
 from gradientmail.errors import SettingsError
 from gradientmail.protocol.selection import clients
 
@@ -326,20 +327,36 @@ def strategy_settings(document: bytes | str) -> Settings:
     return strategy.chosen if isinstance(strategy, Custom) else strategy.settings
 
 
+_PARTS: Final[Mapping[str, Any]] = {
+    "": Strategy,
+    "aggregation": Aggregation,
+    "client_selection": All | Random | Tags,
+    "sync": AllReduce | ParameterServer | Decentralized,
+}
+"""What may stand in each part of a document."""
+
+
 def _reason(said: str, document: bytes | str) -> str:
     """Name what is not built here, and what is."""
     words, _, path = said.partition(" - at `$")
     where = path.rstrip("`").lstrip(".")
-    if not words.startswith("Invalid value"):
-        return f"{where}: {words}" if where else words
-    kinds: dict[str, Any] = {
-        "type": Strategy,
-        "aggregation.method": Aggregation,
-        "client_selection.method": All | Random | Tags,
-        "sync.method": AllReduce | ParameterServer | Decentralized,
-    }
-    known = ", ".join(sorted(str(one.__struct_config__.tag) for one in get_args(kinds[where])))
-    value = msgspec.json.decode(document)
-    for part in where.split("."):
-        value = value[part]
-    return f"{where} = {value!r} is not built here; there are: {known}"
+    if words.startswith("Invalid value"):
+        part, _, tag = where.rpartition(".")
+        value = _part(document, part)[tag]
+        return f"{where} = {value!r} is not built here; there are: {', '.join(sorted(_in(part)))}"
+    if "unknown field" in words:
+        value = _part(document, where)
+        kind = _in(where)[value["method" if where else "type"]]
+        unknown = words.split("`")[1]
+        words = f"it has no field {unknown!r}{nearest(unknown, kind.__struct_fields__)}"
+    return f"{where}: {words}" if where else words
+
+
+def _part(document: bytes | str, part: str) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(document)
+    return found[part] if part else found
+
+
+def _in(part: str) -> dict[str, type[msgspec.Struct]]:
+    """Return what may stand in a part, by its tag."""
+    return {str(one.__struct_config__.tag): one for one in get_args(_PARTS[part])}

@@ -10,13 +10,13 @@ Source: Xiao and Boyd, "Fast linear iterations for distributed averaging" (2004)
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import msgspec
 
-from gradientmail.errors import SettingsError
+from gradientmail.choices import Choice, Choices
 
 Edge = tuple[str, str]
 
@@ -29,7 +29,7 @@ class Topology(Protocol):
         ...
 
 
-class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Ring(Choice, frozen=True):
     """Each with the one before and the one after it."""
 
     def edges(self, names: Sequence[str], turn: str) -> Iterator[Edge]:  # noqa: ARG002
@@ -38,7 +38,7 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield name, names[(at + 1) % len(names)]
 
 
-class Full(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Full(Choice, frozen=True):
     """Each with everyone: the mean of all, after one round."""
 
     def edges(self, names: Sequence[str], turn: str) -> Iterator[Edge]:  # noqa: ARG002
@@ -46,7 +46,7 @@ class Full(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         yield from combinations(names, 2)
 
 
-class Star(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Star(Choice, frozen=True):
     """Each with the first; the others meet through it."""
 
     def edges(self, names: Sequence[str], turn: str) -> Iterator[Edge]:  # noqa: ARG002
@@ -55,7 +55,7 @@ class Star(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield names[0], name
 
 
-class Exponential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Exponential(Choice, frozen=True):
     """Each with those 1, 2, 4, 8, ... places away: few neighbours, and nobody is far.
 
     Source: Stochastic Gradient Push (arXiv 1811.10792).
@@ -70,7 +70,7 @@ class Exponential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             hop *= 2
 
 
-class RandomPairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RandomPairs(Choice, frozen=True):
     """Two and two, others in each round; of an odd number one stays by itself.
 
     Source: Boyd et al., "Randomized gossip algorithms" (2006); NoLoCo (arXiv 2506.10911).
@@ -82,8 +82,8 @@ class RandomPairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         yield from zip(drawn[0::2], drawn[1::2], strict=False)
 
 
-class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The pairs that are written down, as far as both are live.
+class Graph(Choice, frozen=True):
+    """The pairs that are written down, such as ``[["ann", "bob"]]``, as far as both are live.
 
     Attributes:
         pairs: Names of learners that mix.
@@ -96,30 +96,18 @@ class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         yield from (pair for pair in self.pairs if set(pair) <= set(names))
 
 
-TOPOLOGIES: Final[Mapping[str, type[Topology]]] = {
-    "ring": Ring,
-    "full": Full,
-    "star": Star,
-    "exponential": Exponential,
-    "random-pairs": RandomPairs,
-    "graph": Graph,
-}
+TOPOLOGIES: Final[Choices[Topology]] = Choices(
+    "topology",
+    {
+        "ring": Ring,
+        "full": Full,
+        "star": Star,
+        "exponential": Exponential,
+        "random-pairs": RandomPairs,
+        "graph": Graph,
+    },
+)
 """By the name that ``topology`` takes."""
-
-
-def topology_of(name: str, settings: Mapping[str, Any]) -> Topology:
-    """Return the topology ``name`` with its settings.
-
-    Raises:
-        SettingsError: there is none of that name, or a setting is not one of its own.
-    """
-    if name not in TOPOLOGIES:
-        known = ", ".join(sorted(TOPOLOGIES))
-        raise SettingsError(f"unknown topology {name!r}; known: {known}")
-    try:
-        return msgspec.convert(dict(settings), TOPOLOGIES[name])
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"topology = {name!r}: topology_settings: {error}") from error
 
 
 def neighbours(topology: Topology, names: Sequence[str], turn: str) -> dict[str, set[str]]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from gradientmail.algorithms.gossip import GOSSIPS, Average, Gossip, NoLoCo
 from gradientmail.errors import SettingsError
-from gradientmail.protocol.topology import mixing, topology_of
+from gradientmail.protocol.topology import TOPOLOGIES, mixing
 
 COUNT = 8
 NAMES = [f"learner-{number}" for number in range(COUNT)]
@@ -52,7 +52,7 @@ def test_learners_with_unlike_losses_agree_near_the_minimum_of_their_sum(
     rule: Gossip, topology: str
 ) -> None:
     """Each has 0.5 (x - target)^2 and a rate that falls: the minimum of the sum is the mean."""
-    graph = topology_of(topology, {})
+    graph = TOPOLOGIES.make(topology, {})
     slow = torch.zeros(COUNT, 1, dtype=torch.float64)
     momentum: list[Tensor | None] = [None] * COUNT
     for turn in range(3000):

@@ -74,6 +74,46 @@ def test_bad_input_is_refused_and_nothing_is_left(
     assert objects_in(url) == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        ("algorithm=fedavgg", ["fedavg", "diloco", "noloco"]),
+        ("merge=krumm", ["krum", "bulyan", "weighted-mean"]),
+        ("weights=sample", ["samples", "tokens", "uniform"]),
+        ("outer=adm", ["adam", "nesterov", "delayed-nesterov"]),
+        ("outer=torch.optim.Adm", ["Adam", "AdamW", "RAdam"]),
+        ("outer_schedule=cosin", ["cosine", "linear"]),
+        ("guard=supress", ["suppress", "damp", "off"]),
+        ("topology=rinng", ["ring", "star", "random-pairs"]),
+        ("gossip=avrage", ["average", "noloco"]),
+        ("selection=randm", ["random", "tags", "all"]),
+        ("uplink=I9", ["I8", "I4", "SPARSE"]),
+        ("alignment=cary", ["carry", "eager", "blend"]),
+        ("plan=stride", ["strided", "bytes"]),
+    ],
+)
+def test_a_name_that_is_none_is_refused_by_what_there_is(
+    cli: Cli, url: Path, setting: str, names: list[str]
+) -> None:
+    result = cli("init", url, "--program", PROGRAM, "--set", setting)
+
+    assert (result.exit_code, objects_in(url)) == (2, [])
+    (line,) = result.stderr.splitlines()
+    assert repr(setting.partition("=")[2]) in line
+    listed = line.partition("known: ")[2].partition(";")[0].split(", ")
+    assert set(names) <= set(listed)
+
+
+def test_what_a_module_names_is_refused_by_the_module(cli: Cli, url: Path, tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text('[modules.0]\nouter = "adm"\n')
+
+    result = cli("init", url, "--program", PROGRAM, "--config", config)
+
+    assert (result.exit_code, objects_in(url)) == (2, [])
+    assert "modules.0: unknown outer 'adm'; did you mean 'adam'?" in result.stderr
+
+
 def test_a_run_that_is_there_is_untouched(cli: Cli, run_url: Path) -> None:
     before = {path: path.read_bytes() for path in objects_in(run_url)}
 

@@ -1,7 +1,7 @@
 import pytest
 
 from gradientmail.errors import SettingsError
-from gradientmail.protocol.selection import clients, selection_of
+from gradientmail.protocol.selection import SELECTIONS, clients
 
 NAMES = [f"learner-{number}" for number in range(10)]
 FLEET = {name: frozenset({"gpu"} if name.endswith(("1", "2")) else ()) for name in NAMES}
@@ -17,14 +17,14 @@ def test_a_fraction_is_rounded_half_up_and_at_least_one(fraction, count, expecte
 
 
 def test_any_closer_picks_the_same_whatever_the_order_it_saw_them_in():
-    pick = selection_of("random", {"fraction": 0.3})
+    pick = SELECTIONS.make("random", {"fraction": 0.3})
     chosen = pick.asked("run-1", 4, FLEET)
     assert chosen == pick.asked("run-1", 4, dict(reversed(FLEET.items())))
     assert chosen == {"learner-1", "learner-6", "learner-8"}
 
 
 def test_rounds_and_runs_differ_and_everyone_comes_to_turn():
-    pick = selection_of("random", {"fraction": 0.3})
+    pick = SELECTIONS.make("random", {"fraction": 0.3})
     of_rounds = [pick.asked("run-1", number, FLEET) for number in range(200)]
     assert len(set(of_rounds)) > 50
     assert pick.asked("run-2", 0, FLEET) != of_rounds[0]
@@ -34,7 +34,7 @@ def test_rounds_and_runs_differ_and_everyone_comes_to_turn():
 
 
 def test_when_one_falls_silent_the_next_in_rank_takes_its_place_and_no_other_changes():
-    pick = selection_of("random", {"fraction": 0.3})
+    pick = SELECTIONS.make("random", {"fraction": 0.3})
     before = pick.asked("run-1", 4, FLEET)
     gone = min(before)
     after = pick.asked("run-1", 4, {name: FLEET[name] for name in NAMES if name != gone})
@@ -43,21 +43,21 @@ def test_when_one_falls_silent_the_next_in_rank_takes_its_place_and_no_other_cha
 
 
 def test_of_few_there_is_always_one():
-    pick = selection_of("random", {"fraction": 0.1})
+    pick = SELECTIONS.make("random", {"fraction": 0.1})
     assert pick.asked("run-1", 0, {"ann": frozenset()}) == {"ann"}
     assert pick.asked("run-1", 0, {}) == frozenset()
 
 
 def test_tags_must_all_be_there():
-    assert selection_of("tags", {"tags": ["gpu"]}).asked("r", 0, FLEET) == {
+    assert SELECTIONS.make("tags", {"tags": ["gpu"]}).asked("r", 0, FLEET) == {
         "learner-1",
         "learner-2",
     }
-    assert selection_of("tags", {"tags": ["gpu", "eu"]}).asked("r", 0, FLEET) == frozenset()
+    assert SELECTIONS.make("tags", {"tags": ["gpu", "eu"]}).asked("r", 0, FLEET) == frozenset()
 
 
 def test_all_are_all():
-    assert selection_of("all", {}).asked("r", 0, FLEET) == set(NAMES)
+    assert SELECTIONS.make("all", {}).asked("r", 0, FLEET) == set(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_all_are_all():
     [
         ("randm", {}, "unknown selection 'randm'; did you mean 'random'"),
         ("xyz", {}, "known: all, random, tags"),
-        ("random", {}, "missing required field `fraction`"),
+        ("random", {}, "it needs the setting 'fraction'"),
         ("random", {"fraction": 0.0}, "> 0.0"),
-        ("random", {"fraction": 0.3, "seed": 1}, "unknown field `seed`"),
+        ("random", {"fraction": 0.3, "seed": 1}, "it has no setting 'seed'; known: fraction"),
         ("tags", {"tags": []}, "length >= 1"),
     ],
 )
 def test_what_is_wrong_is_said(name, settings, said):
     with pytest.raises(SettingsError, match=said):
-        selection_of(name, settings)
+        SELECTIONS.make(name, settings)

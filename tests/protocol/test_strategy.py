@@ -113,7 +113,15 @@ def test_a_document_stands_for_settings(
             {"type": "DataParallel", "sync": {"method": "Ring"}},
             r"sync.method = 'Ring' is not built here; there are: AllReduce, Decentralized",
         ),
-        ({**FEDERATED, "secure_aggregation": True}, "unknown field `secure_aggregation`"),
+        (
+            {**FEDERATED, "secure_aggregation": True},
+            "it has no field 'secure_aggregation'.* known: aggregation, client_selection, num_cl",
+        ),
+        (
+            {**FEDERATED, "client_selection": {"method": "Random", "frction": 0.3}},
+            r"client_selection: it has no field 'frction'; did you mean 'fraction'\?",
+        ),
+        ({"type": "Local", "rounds": 3}, "it has no field 'rounds'$"),
         ({**FEDERATED, "rounds": 0}, "rounds: Expected `int` >= 1"),
         ({"type": "Federated", "rounds": 1}, "missing required field `num_clients`"),
         ({"type": "Custom", "name": "nosuch"}, "unknown algorithm 'nosuch'"),

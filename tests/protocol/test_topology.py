@@ -4,9 +4,9 @@ from fractions import Fraction
 import pytest
 
 from gradientmail.errors import SettingsError
-from gradientmail.protocol.topology import TOPOLOGIES, mixing, neighbours, topology_of
+from gradientmail.protocol.topology import TOPOLOGIES, mixing, neighbours
 
-STANDING = [name for name in TOPOLOGIES if name not in ("random-pairs", "graph")]
+STANDING = [name for name in TOPOLOGIES.names() if name not in ("random-pairs", "graph")]
 SIZES = [1, 2, 3, 4, 5, 8, 13]
 
 
@@ -17,7 +17,7 @@ def names(count):
 def made(name, count):
     of = names(count)
     pairs = [(of[i], of[i + 1]) for i in range(count - 1)] + [(of[0], of[-1])]
-    return topology_of(name, {"pairs": pairs or [("a", "b")]} if name == "graph" else {})
+    return TOPOLOGIES.make(name, {"pairs": pairs or [("a", "b")]} if name == "graph" else {})
 
 
 def matrix(name, count, turn="run-1/0"):
@@ -25,7 +25,7 @@ def matrix(name, count, turn="run-1/0"):
     return [[rows[i].get(j, 0.0) for j in names(count)] for i in names(count)]
 
 
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", TOPOLOGIES.names())
 @pytest.mark.parametrize("count", SIZES)
 def test_every_matrix_is_symmetric_and_doubly_stochastic(name, count):
     weights = matrix(name, count)
@@ -57,7 +57,8 @@ def test_the_given_weights():
     assert matrix("exponential", 8)[0] == pytest.approx(
         [1 / 6, 1 / 6, 1 / 6, 0, 1 / 6, 0, 1 / 6, 1 / 6]
     )
-    path = mixing(topology_of("graph", {"pairs": [("a", "b"), ("b", "c")]}), ["a", "b", "c"], "")
+    graph = TOPOLOGIES.make("graph", {"pairs": [("a", "b"), ("b", "c")]})
+    path = mixing(graph, ["a", "b", "c"], "")
     assert path["a"] == pytest.approx({"a": 2 / 3, "b": third})
     assert path["b"] == pytest.approx({"a": third, "b": third, "c": third})
 
@@ -71,7 +72,7 @@ def test_pairs_are_two_and_two_and_others_in_each_round():
     assert matrix("random-pairs", 2)[0] == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", TOPOLOGIES.names())
 def test_mixing_again_and_again_brings_all_to_the_mean(name):
     count = 6
     values = [float(number**2) for number in range(count)]
@@ -83,18 +84,18 @@ def test_mixing_again_and_again_brings_all_to_the_mean(name):
 
 
 def test_who_is_not_live_is_not_in_the_graph():
-    topology = topology_of("graph", {"pairs": [("a", "b"), ("b", "c")]})
+    topology = TOPOLOGIES.make("graph", {"pairs": [("a", "b"), ("b", "c")]})
     assert mixing(topology, ["a", "c"], "") == {"a": {"a": 1.0}, "c": {"c": 1.0}}
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("rin", {}, "'rin'; known: exponential, full, graph, random-pairs, ring, star"),
-        ("ring", {"hops": 2}, "unknown field `hops`"),
-        ("graph", {}, "missing required field `pairs`"),
+        ("rin", {}, "did you mean 'ring'\\? known: exponential, full, graph, random-pairs, ring"),
+        ("ring", {"hops": 2}, "it has no setting 'hops'"),
+        ("graph", {}, "it needs the setting 'pairs'"),
     ],
 )
 def test_what_is_wrong_is_said(name, settings, said):
     with pytest.raises(SettingsError, match=said):
-        topology_of(name, settings)
+        TOPOLOGIES.make(name, settings)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gradientmail.algorithms.choices import Choices
 from gradientmail.algorithms.outer.adaptive import Adagrad, Adam, Yogi
 from gradientmail.algorithms.outer.base import FIRST, OuterOptimizer, State, Turn
 from gradientmail.algorithms.outer.delayed import DelayedNesterov
 from gradientmail.algorithms.outer.sgd import HeavyBall, Nesterov, Sgd
 from gradientmail.algorithms.outer.torch_optim import PREFIX, TorchOptimizer
+from gradientmail.choices import Choices
 
 __all__ = [
     "FIRST",

@@ -12,8 +12,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from gradientmail.algorithms.choices import Choice
 from gradientmail.algorithms.outer.base import FIRST, Rate, Share, State, Turn
+from gradientmail.choices import Choice
 
 Tau = Annotated[float, msgspec.Meta(ge=1e-12, le=1.0)]
 

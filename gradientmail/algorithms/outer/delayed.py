@@ -6,8 +6,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from gradientmail.algorithms.choices import Choice
 from gradientmail.algorithms.outer.base import FIRST, Rate, Share, State, Turn, zeros
+from gradientmail.choices import Choice
 
 
 class DelayedNesterov(Choice, frozen=True):

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from gradientmail.algorithms.choices import Choice
 from gradientmail.algorithms.outer.base import FIRST, Rate, Share, State, Turn, zeros
+from gradientmail.choices import Choice
 from gradientmail.codecs import native
 
 

@@ -57,7 +57,10 @@ class TorchOptimizer:
             parts = torch.cat([self._probe(0, _PROBE // 2), self._probe(_PROBE // 2, _PROBE)])
             alike = torch.equal(whole, parts) and all(self._keeps_vectors())
         except (TypeError, ValueError, RuntimeError) as error:
-            raise SettingsError(f"outer = '{PREFIX}{self.name}': {error}") from error
+            raise SettingsError(
+                f"outer = '{PREFIX}{self.name}': it cannot take a step by a gradient alone, with "
+                f"these settings: {error}"
+            ) from error
         if not alike:
             raise SettingsError(
                 f"outer = '{PREFIX}{self.name}' looks at more than one element at a time, and a "

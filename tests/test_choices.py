@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gradientmail.algorithms import choices
+from gradientmail import choices
 from gradientmail.algorithms.outer import OUTERS, Adam, Nesterov, TorchOptimizer
 from gradientmail.errors import SettingsError
 

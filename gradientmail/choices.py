@@ -106,9 +106,11 @@ class Choices(Generic[T]):
 def _reason(chosen: type, error: msgspec.ValidationError) -> str:
     """Say which setting is wrong in words of our files; a choice's own words stay as they are."""
     said, _, path = str(error).partition(" - at `$")
+    if "required field" in said:
+        return f"it needs the setting {said.split('`')[1]!r}"
     if "unknown field" in said:
         unknown = said.split("`")[1]
         fields: tuple[str, ...] = getattr(chosen, "__struct_fields__", ())
-        return f"it has no setting {unknown!r}{nearest(unknown, fields) if fields else ''}"
+        return f"it has no setting {unknown!r}{nearest(unknown, fields)}"
     name = path.rstrip("`").lstrip(".")
     return f"{name}: {said}" if name else said
