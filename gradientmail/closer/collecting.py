@@ -51,6 +51,7 @@ class Collecting:
     looks: Looks
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[Verdict | None]] = field(default_factory=dict)
+    _judging: dict[str, str] = field(default_factory=dict)
     _over: list[str] = field(default_factory=list)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
     _heard: set[str] = field(default_factory=set)
@@ -98,6 +99,7 @@ class Collecting:
             for task in self._tasks.values():
                 task.cancel()
             self._tasks.clear()
+            self._judging.clear()
             self._over.clear()
 
     @property
@@ -130,7 +132,7 @@ class Collecting:
             elif self.judged.reads(parsed):
                 judging = asyncio.create_task(self.intake.judge(self.judged, parsed, entry))
                 judging.add_done_callback(partial(self._end, entry.key))
-                self._tasks[entry.key] = judging
+                self._tasks[entry.key], self._judging[entry.key] = judging, parsed.learner
                 self.looks = replace(self.looks, heard_at=self.desk.clock.now())
 
     async def _look_for_commit(self) -> None:
@@ -148,13 +150,8 @@ class Collecting:
             committed=self._committed,
             accepted=self._heard,
             rejected=self._refused - self._heard,
-            live=live | self._being_judged(),
+            live=live.union(self._judging.values()),  # who posted and left is still to be heard
         )
-
-    def _being_judged(self) -> set[str]:
-        """Return whose mail is being judged: one that posted and left is still to be heard."""
-        parsed = (keys.parse_mail(key) for key in self._tasks)
-        return {key.learner for key in parsed if key is not None}
 
     def _end(self, key: str, judging: asyncio.Task[Verdict | None]) -> None:
         if self._tasks.get(key) is judging:
@@ -164,7 +161,7 @@ class Collecting:
     def _take_in(self) -> None:
         over, self._over = self._over, []
         for key in over:
-            verdict = self._verdict(key, self._tasks.pop(key))
+            verdict = self._verdict(key, self._judging.pop(key), self._tasks.pop(key))
             if verdict is None:
                 continue
             self.verdicts[key] = verdict
@@ -183,17 +180,18 @@ class Collecting:
         ):
             self._refused.add(verdict.learner)
 
-    def _verdict(self, key: str, task: asyncio.Task[Verdict | None]) -> Verdict | None:
+    def _verdict(
+        self, key: str, learner: str, task: asyncio.Task[Verdict | None]
+    ) -> Verdict | None:
         """Return the verdict on one object; None: look again. One bad object holds up no round."""
         try:
             return task.result()
         except StoreUnavailableError as exc:
             self._failures[key] += 1
-            parsed = keys.parse_mail(key)
-            if parsed is None or self._failures[key] < ATTEMPTS:
+            if self._failures[key] < ATTEMPTS:
                 self.desk.log.warning("could not judge %s, trying again: %s", key, exc)
                 return None
-            return Rejected(key=key, learner=parsed.learner, reason=f"cannot be read: {exc}")
+            return Rejected(key=key, learner=learner, reason=f"cannot be read: {exc}")
 
     async def _pause(self, decision: Wait) -> None:
         """Wait for the next poll, the decision's deadline, or the next verdict.

@@ -1,6 +1,7 @@
 """The fleet as a closer sees it: who is live, and from which versions they may still read."""
 
 import asyncio
+import math
 
 from gradientmail.clock import Clock
 from gradientmail.errors import StoreError
@@ -24,7 +25,8 @@ class Fleet:
         self._mailbox = mailbox
         self._run = run
         self._clock = clock
-        self._liveness = Liveness(presence_s=presence_s)
+        self._liveness = self._live_by = Liveness(presence_s=presence_s)
+        self._live, self._live_until = frozenset[str](), -math.inf
         self._seen: dict[str, tuple[str, Presence]] = {}
         self.look_every_s = presence_s / LOOKS_PER_PRESENCE
 
@@ -62,8 +64,12 @@ class Fleet:
             self._seen[name] = tag, presence
 
     def live(self) -> frozenset[str]:
-        """Return the learners that are live now."""
-        return self._liveness.live(self._clock.now())
+        """Return the learners that are live now; every verdict asks, so it is kept a while."""
+        now, liveness = self._clock.now(), self._liveness
+        if liveness is not self._live_by or now > self._live_until:
+            self._live, self._live_by = liveness.live(now), liveness
+            self._live_until = liveness.steady_until(now)
+        return self._live
 
     def tags(self) -> dict[str, frozenset[str]]:
         """Return what each live learner says of itself."""

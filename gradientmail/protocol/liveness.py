@@ -11,6 +11,7 @@ No learner's clock is read. A closer that did not look for half of presence_s wa
 and proves nobody's silence: who was live then is observed anew.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -69,6 +70,14 @@ class Liveness:
             for name, sighting in self.sightings.items()
             if not sighting.left and instant - sighting.since <= self.presence_s
         )
+
+    def steady_until(self, now: float) -> float:
+        """Return how long ``live`` stays as it is at ``now``, if nothing is observed."""
+        if self._stalled(now):
+            return math.inf
+        live = self.live(now)
+        ends = [self.sightings[name].since + self.presence_s for name in live]
+        return min([self.looked_at + self.presence_s / 2, *ends])
 
     def _stalled(self, now: float) -> bool:
         return now - self.looked_at > self.presence_s / 2

@@ -87,3 +87,25 @@ def test_a_learner_that_shows_itself_is_live_however_the_closer_looks(
         liveness = liveness.observed(origin + now, {"a": str(now // beats_s)})
         assert liveness.live(origin + now) == {"a"}
         assert liveness.live(origin + now + 300.0) == {"a"}
+
+
+@given(
+    looks=st.lists(
+        st.tuples(
+            st.integers(1, 50), st.dictionaries(st.sampled_from("abc"), st.sampled_from("tu"))
+        ),
+        min_size=1,
+    ),
+    later=st.integers(0, 100),
+    on=st.integers(0, 100),
+)
+def test_who_is_live_stays_so_until_the_instant_it_says(
+    looks: list[tuple[int, dict[str, str]]], later: int, on: int
+) -> None:
+    now, liveness = 0, seen()
+    for after, tags in looks:
+        now += after
+        liveness = liveness.observed(now, tags)
+    now += later
+    if now + on <= liveness.steady_until(now):
+        assert liveness.live(now + on) == liveness.live(now)
