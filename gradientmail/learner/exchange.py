@@ -14,12 +14,12 @@ from torch import Tensor
 
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.learner.desk import Desk
+from gradientmail.learner.ending import Ending
 from gradientmail.learner.outbox import Outbox
 from gradientmail.learner.payloads import Payloads
 from gradientmail.learner.posts import Arrival, Draft, Progress
 from gradientmail.learner.presence import Beats
 from gradientmail.protocol.polling import Polling
-from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.head import Head
 from gradientmail.run import Version
@@ -28,28 +28,25 @@ from gradientmail.tasks import first_of, together
 V = TypeVar("V", int, int | None)
 
 
-class Exchange:
+class Exchange(Ending):
     """Create it inside a running loop, ``join``, then ``run``.
 
     Attributes:
         outbox: Takes drafts.
         calling: Rounds whose grace window is open, by the newest head.
         asked: Rounds that ask for this learner, by the newest head; None: all do.
-        ending: The run has ended, or someone asked it to.
-        finished: The run has ended: no further commit comes.
         progress: Set by the training side; what presence says.
     """
 
     def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
+        super().__init__(desk.run, news)
         self.outbox = Outbox(desk, refused=self._refuse)
         self.calling: frozenset[int] = frozenset()
         everyone = desk.run.manifest.settings.selection == "all"
         self.asked: frozenset[int] | None = None if everyone else frozenset()
-        self.ending = self.finished = False
         self.progress = Progress(at=desk.clock.now(), versions=(0,) * len(desk.run.layouts))
-        self._desk, self._run, self._clock, self._news = desk, desk.run, desk.clock, news
+        self._desk, self._clock = desk, desk.clock
         self._settings = desk.run.manifest.settings
-        self._held: dict[int, Arrival] = {}
         self._arrivals: dict[int, Arrival] = {}
         self._refusals: list[tuple[str, str]] = []
         self._lock = threading.Lock()
@@ -224,25 +221,6 @@ class Exchange:
         unanswered = any(fragment_of(round_index) not in self._waiting for round_index in calling)
         window_s = self._settings.grace_s or 0.0
         return unanswered and self.progress.next_post_at > self._clock.now() + window_s / 2
-
-    async def _look_for_stop(self) -> None:
-        if await self._run.mailbox.stop_requested():
-            self._end()
-
-    def _look_for_last_round(self) -> None:
-        """The manifest says which round is the last one."""
-        last = self._settings.stop_after_rounds
-        if last is None or len(self._held) < len(self._run.layouts):
-            return
-        versions = [self._held[p].version.number for p in range(len(self._held))]
-        if oldest_open_round(self._run.algorithm.schedule, versions) >= last:
-            self.finished = True
-            self._end()
-
-    def _end(self) -> None:
-        if not self.ending:
-            self.ending = True
-            self._news()
 
     def _overdue(self) -> list[int]:
         """Return fragments whose commit should be there: the head may be stale."""

@@ -26,6 +26,7 @@ from torch import Tensor
 from gradientmail.algorithm import FAST, SLOW
 from gradientmail.clock import fresh_nonce
 from gradientmail.learner.desk import Desk
+from gradientmail.learner.ending import Ending
 from gradientmail.learner.neighbours import (
     Neighbours,
     Posting,
@@ -36,7 +37,6 @@ from gradientmail.learner.neighbours import (
 from gradientmail.learner.peers import Peers
 from gradientmail.learner.posts import Arrival, Draft, Progress, Trained
 from gradientmail.learner.presence import Beats
-from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.protocol.topology import mixing
 from gradientmail.records import keys
 from gradientmail.records.commit import Participant, RoundRecord
@@ -95,17 +95,17 @@ class Mixed:
     divergence: float
 
 
-class Gossip:
+class Gossip(Ending):
     """Create it inside a running loop, ``join``, then ``run``; see ``exchange.Exchange``."""
 
     def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
+        super().__init__(desk.run, news)
         layouts = desk.run.layouts
         self.outbox = Unsent([None] * len(layouts), desk.device)
         self.calling: frozenset[int] = frozenset()
         self.asked: frozenset[int] | None = None
-        self.ending = self.finished = False
         self.progress = Progress(at=desk.clock.now(), versions=(0,) * len(layouts))
-        self._desk, self._run, self._news = desk, desk.run, news
+        self._desk = desk
         self._settings = desk.run.manifest.settings
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -114,7 +114,6 @@ class Gossip:
         self._beats = Beats(
             desk, lambda: dataclasses.replace(self.progress, divergence=self._divergence)
         )
-        self._held: dict[int, Arrival] = {}
         self._arrivals: dict[int, tuple[Arrival, Tensor | None]] = {}
         self._orders: asyncio.Queue[Posting | int | asyncio.Task[None]] = asyncio.Queue()
 
@@ -210,22 +209,6 @@ class Gossip:
                     fragment=fragment, version=version, fast=posted[FAST], slow=slow, draft=None
                 )
             )
-
-    async def _look_for_stop(self) -> None:
-        if await self._run.mailbox.stop_requested():
-            self._end()
-
-    def _look_for_last_round(self) -> None:
-        last = self._settings.stop_after_rounds
-        versions = [self._held[p].version.number for p in range(len(self._held))]
-        if last is not None and oldest_open_round(self._run.algorithm.schedule, versions) >= last:
-            self.finished = True
-            self._end()
-
-    def _end(self) -> None:
-        if not self.ending:
-            self.ending = True
-            self._news()
 
     # -- one round ---------------------------------------------------------------------------
 
