@@ -102,7 +102,12 @@ class AllReduce:
     """Gradients of all learners are averaged at each step."""
 
 
-Way = Fleet | Alone | AllReduce
+@dataclass(frozen=True)
+class Common:
+    """Nobody: what all ways begin with."""
+
+
+Way = Fleet | Alone | AllReduce | Common
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +212,9 @@ def train(start: Start, way: Way) -> Trained:
         case Alone(share=share):
             times = 1 if share else start.task.learners
             model, tokens, steps = _by_itself(start, 1, times)
+            up_bits = down_bits = 0.0
+        case Common():
+            model, tokens, steps = start.model, 0, 0
             up_bits = down_bits = 0.0
     return Trained(
         loss=held_out_loss(model, start),
