@@ -58,7 +58,8 @@ class Fused:
     ) -> Combination:
         """See ``Combine``."""
         sums = native.room_for((stop - start) // BLOCK)
-        for low, high in chunks(start, stop, self._length()):
+        length = length_at_once(self.precision, len(self.sources))
+        for low, high in chunks(start, stop, length):
             part = (
                 sums[0][low - start : high - start],
                 sums[1][(low - start) // BLOCK : (high - start) // BLOCK],
@@ -74,11 +75,10 @@ class Fused:
         stop = first + 1 + int(numbers[-1])
         factors = np.array([[own[first:stop] for own in kind] for kind in kinds], np.float32)
         factors = factors.reshape(len(kinds), len(self.sources), stop - first)
-        if native.serves(self.precision, torch.device("cpu")):
+        if native.adds(self.precision):
             stored = self._stored(low, high)
             return native.combine(stored, self.precision, factors, numbers, sums)
-        native.combine_rows(self._rows(low, high), factors, numbers, sums)
-        return True
+        return native.combine([self._rows(low, high)], Precision.F32, factors, numbers, sums)
 
     def _numbered(self, low: int, high: int) -> tuple[int, Any]:
         """Return the first tensor in a range, and of each block how many come before its own."""
@@ -118,9 +118,9 @@ class Fused:
             setattr(self._own, name, kept)
         return kept[: count * items].view(count, items)
 
-    def _length(self) -> int:
-        """Return how many elements of all contributions to read at once."""
-        served = native.serves(self.precision, torch.device("cpu"))
-        each = self.precision.bytes_per_parameter if served else 4.0
-        fitting = int(_ROOM_BYTES / (each * max(1, len(self.sources))))
-        return min(CHUNK, max(TILE, fitting // TILE * TILE))
+
+def length_at_once(precision: Precision, contributions: int) -> int:
+    """Return how many elements of each contribution to read at once: whole tiles."""
+    each = precision.bytes_per_parameter if native.adds(precision) else 4.0
+    fitting = int(_ROOM_BYTES / (each * max(1, contributions)))
+    return min(CHUNK, max(TILE, fitting // TILE * TILE))

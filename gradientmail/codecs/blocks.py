@@ -127,9 +127,10 @@ def decode_chunk(chunk: EncodedChunk, precision: Precision, out: Tensor | None =
     if precision in _COARSE:
         return _decode_coarse(chunk, precision, out)
     if precision.block is None:
-        x = chunk["values"].to(torch.float32, copy=True)
+        values = chunk["values"]
+        x = values.to(torch.float32, copy=True) if out is None else out.copy_(values)
         check_magnitude(x, LIMIT)
-        return x if out is None else out.copy_(x)
+        return x
     bases = chunk["bases"].to(torch.int32).view(-1, 1)
     if ((bases < _MIN_BASE) | (bases > _MAX_BASE)).any():
         raise PayloadError(f"a scale base is not within {_MIN_BASE} and {_MAX_BASE}")

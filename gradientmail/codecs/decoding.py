@@ -15,6 +15,9 @@ from gradientmail.codecs.rounding import E4M3, INTEGERS, Array, Form, Number
 
 f32, f64, i32 = np.float32, np.float64, np.int32
 
+F32, F16, BF16 = 0, 1, 2
+"""Kinds of plain floats."""
+
 PIECE: Final = 1024
 _BLOCKS: Final = PIECE // ALIGN
 
@@ -31,7 +34,7 @@ def combine_tiles(
 
     Args:
         form: See ``encoding``.
-        pairs: int64 [256]: two float32 that a byte of four-bit codes stands for.
+        pairs: int64 [256]: the two float32 that a byte of NF4 or F4 stands for.
         stored: What to add.
         factors: float32 [1 or 2, N, tensors]: what each sum multiplies by.
         slots: int32, the tensor of each block of ``ALIGN``.
@@ -63,9 +66,12 @@ def combine_tiles(
 
 
 @kernel
-def combine_rows(rows: Array, factors: Array, slots: Array, sums: tuple[Array, ...]) -> None:
-    """Add up N decoded contributions, float32 [N, elements]; else as ``combine_tiles``."""
+def combine_floats(
+    kind: int, rows: Array, factors: Array, slots: Array, sums: tuple[Array, ...]
+) -> Number:
+    """Add up N contributions in plain floats, uint8 [N, bytes]; else as ``combine_tiles``."""
     total, squares, unit_squares = sums
+    values = np.empty(PIECE, np.float32)
     room, unit = np.empty((2, PIECE), np.float64), np.empty(PIECE, np.float32)
     own = np.full(2 * _BLOCKS, f32(1.0), np.float32)
     for piece in range(total.size // PIECE):
@@ -74,7 +80,8 @@ def combine_rows(rows: Array, factors: Array, slots: Array, sums: tuple[Array, .
         for i in range(PIECE):
             summed[i], unit[i] = f32(0.0), f32(0.0)
         for n in range(rows.shape[0]):
-            values = rows[n, piece * PIECE : piece * PIECE + PIECE]
+            if not float_piece(kind, rows[n], piece, values):
+                return n + 1
             add_piece(values, own, blocks, factors[0, n], summed)
             if factors.shape[0] == 2:
                 add_piece(values, own, blocks, factors[1, n], unit)
@@ -82,6 +89,32 @@ def combine_rows(rows: Array, factors: Array, slots: Array, sums: tuple[Array, .
         squares_of(summed, room, squares[at : at + _BLOCKS])
         if factors.shape[0] == 2:
             squares_of(unit, room, unit_squares[at : at + _BLOCKS])
+    return 0
+
+
+@kernel
+def float_piece(kind: int, row: Array, piece: int, out: Array) -> Number:
+    """Fill what plain floats stand for; return whether all are within the limit."""
+    at, bits, top = piece * PIECE, out.view(np.int32), i32(0)
+    if kind == F16:
+        halves = row.view(np.int16)[at : at + PIECE]
+        for i in range(PIECE):
+            magnitude = i32(i32(halves[i]) & i32(0x7FFF))
+            normal = i32(i32(magnitude << i32(13)) + i32(112 << 23))
+            small = f32(f32(magnitude) * f32(2.0**-24)).view(np.int32)
+            kept = normal if magnitude >= i32(0x400) else small
+            bits[i] = i32(kept | i32(i32(halves[i]) & i32(-0x80000000)))
+            top = max(top, magnitude)
+        return top < i32(0x7C00)
+    if kind == BF16:
+        uppers = row.view(np.int16)[at : at + PIECE]
+        for i in range(PIECE):
+            bits[i] = i32(i32(uppers[i]) << i32(16))
+    else:
+        wholes = row.view(np.int32)[at : at + PIECE]
+        for i in range(PIECE):
+            bits[i] = wholes[i]
+    return highest(bits) <= i32((127 + 100) << 23)
 
 
 @kernel
@@ -107,9 +140,16 @@ def decode_tiles(form: Form, pairs: Array, stored: Stored, out: Array) -> Number
 def decode_piece(form: Form, pairs: Array, codes: Array, piece: int, out: Array) -> None:
     """Fill the values of codes, unscaled; see ``grids``. A NaN of F8_E4M3 becomes one."""
     if form[2] == 2:
-        inside, both = codes[piece * (PIECE // 2) :], out.view(np.int64)
-        for i in range(PIECE // 2):
-            both[i] = pairs[inside[i]]
+        inside = codes[piece * (PIECE // 2) : piece * (PIECE // 2) + PIECE // 2]
+        if form[0] == INTEGERS:
+            for i in range(PIECE // 2):
+                low, high = i32(inside[i] & 15), i32(inside[i] >> 4)
+                out[2 * i] = f32(i32(i32(low ^ i32(8)) - i32(8)))
+                out[2 * i + 1] = f32(i32(i32(high ^ i32(8)) - i32(8)))
+        else:
+            both = out.view(np.int64)
+            for i in range(PIECE // 2):
+                both[i] = pairs[inside[i]]
     elif form[0] == INTEGERS:
         inside = codes[piece * PIECE :]
         for i in range(PIECE):
@@ -130,10 +170,16 @@ def scale_piece(
     form: Form, scales: Array, piece: int, base: Number, own: Array, values: Array
 ) -> Number:
     """Fill the scale of each 32 numbers; return whether base and values are valid."""
-    per = form[1] // 32
-    at, bits = piece * (PIECE // 32) // per, own.view(np.int32)
-    for b in range(2 * _BLOCKS):
-        bits[b] = i32(i32(i32(scales[at + b // per]) + base) << i32(20))
+    bits = own.view(np.int32)
+    if form[1] == 32:
+        inside = scales[piece * 2 * _BLOCKS : piece * 2 * _BLOCKS + 2 * _BLOCKS]
+        for b in range(inside.size):
+            bits[b] = i32(i32(i32(inside[b]) + base) << i32(20))
+    else:
+        inside = scales[piece * _BLOCKS : piece * _BLOCKS + _BLOCKS]
+        for b in range(inside.size):
+            scale = i32(i32(i32(inside[b]) + base) << i32(20))
+            bits[2 * b], bits[2 * b + 1] = scale, scale
     valid = base >= i32(64) and base <= i32(1562)
     if form[0] == E4M3:
         for i in range(PIECE):

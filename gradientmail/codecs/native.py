@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradientmail.codecs.grids import F4_LEVELS, I4_LEVELS, NF4_LEVELS, grid_of
+from gradientmail.codecs.grids import F4_LEVELS, NF4_LEVELS, grid_of
 from gradientmail.codecs.layout import ALIGN, TILE
 from gradientmail.codecs.precision import Precision
 
@@ -43,11 +43,10 @@ _FORMS: Final = {
 }
 """See ``rounding.Form``."""
 
-_LEVELS: Final = {
-    Precision.I4: I4_LEVELS,
-    Precision.NF4: NF4_LEVELS,
-    Precision.F4: F4_LEVELS,
-}
+_FLOATS: Final = {Precision.F32: 0, Precision.F16: 1, Precision.BF16: 2}
+"""See ``decoding.F32``."""
+
+_LEVELS: Final = {Precision.NF4: NF4_LEVELS, Precision.F4: F4_LEVELS}
 _LIMITS: Final = np.array([(127 + 100) << 23, 64], np.int32)
 """Bits of ``blocks.LIMIT``, and the least scale code."""
 
@@ -117,6 +116,11 @@ class Room:
         """Make room for ``numel`` numbers."""
         entries = empty_entries(numel, precision)
         return cls(entries, tuple(as_array(items) for items in entries.values()))
+
+
+def adds(precision: Precision) -> bool:
+    """Whether kernels can add what is stored in this; else it is decoded first, to F32."""
+    return not _kernels.reason and precision not in (Precision.I2, Precision.SIGN)
 
 
 def encode(x: Tensor, precision: Precision, room: Room) -> bool:
@@ -207,17 +211,15 @@ def combine(
         sums: To fill.
     """
     entries, numbers = tuple(stored), (factors, slots, _arrays(sums))
+    if precision in _FLOATS:
+        rows = entries[0].view(np.uint8)
+        return not _kernels.decoding.combine_floats(_FLOATS[precision], rows, *numbers)
     if precision is Precision.SPARSE:
         combine_tiles = _kernels.picking.combine_tiles
         finite = bool(np.isfinite(factors).all())  # else zeros, which it skips, would make NaN
         return finite and not combine_tiles(_LIMITS[0], entries, *numbers)
     form, pairs = _FORMS[precision], _pairs(precision)
     return not _kernels.decoding.combine_tiles(form, pairs, entries, *numbers)
-
-
-def combine_rows(rows: Array, factors: Array, slots: Array, sums: Sums) -> None:
-    """Add N decoded contributions, float32 [N, elements]; else as ``combine``."""
-    _kernels.decoding.combine_rows(rows, factors, slots, _arrays(sums))
 
 
 def room_for(blocks: int) -> Sums:
@@ -246,8 +248,8 @@ def _grid(precision: Precision) -> tuple[Any, np.float32]:
 
 @cache
 def _pairs(precision: Precision) -> Array:
-    """Return int64 [256]: the two float32 that a byte of four-bit codes stands for."""
-    values = torch.tensor(_LEVELS.get(precision, I4_LEVELS))
+    """Return int64 [256]: the two float32 that a byte of NF4 or F4 stands for."""
+    values = torch.tensor(_LEVELS.get(precision, NF4_LEVELS))
     pairs = torch.stack((values.repeat(16), values.repeat_interleave(16)), dim=1)
     return pairs.view(torch.int64).view(-1).numpy()
 
@@ -262,7 +264,7 @@ def _call_all(encoding: Module, decoding: Module) -> None:
     encoding.encode_tiles(x, _grid(Precision.I8), _LIMITS, entries)
     decoding.decode_tiles(form, pairs, stored, x)
     decoding.combine_tiles(form, pairs, stored, factors, slots, sums)
-    decoding.combine_rows(x[None], factors, slots, sums)
+    decoding.combine_floats(0, x[None].view(np.uint8), factors, slots, sums)
     decoding.block_squares(x, sums[1])
     decoding.tile_products(x, x, sums[1])
     decoding.momentum_step(x, x, x, np.zeros(2, np.float32), (x, x))

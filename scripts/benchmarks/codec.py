@@ -25,6 +25,7 @@ from benchmarks.frame import (
     ratio,
 )
 from benchmarks.peers import GRADIENTMAIL_002, TORCHFT, PeerError, python_of
+from gradientmail.closer.summing import length_at_once
 from gradientmail.codecs import native
 from gradientmail.codecs.blocks import decode_chunk, encode_chunk
 from gradientmail.codecs.layout import ALIGN, CHUNK, chunks
@@ -105,14 +106,20 @@ def encode_all(anchor: Tensor, theta: Tensor | None, precision: Precision) -> No
 def accumulator(
     numel: int, chunk: dict[str, Tensor], precision: Precision
 ) -> Callable[[], object]:
-    """Return what adds a stored chunk, again and again, until ``numel`` numbers were added."""
-    times = max(1, numel // (CHUNK * CONTRIBUTIONS))
-    if not native.serves(precision, torch.device("cpu")):
+    """Return what adds a stored chunk, again and again, until ``numel`` numbers were added.
+
+    As much of it at once as a closer reads of so many contributions.
+    """
+    if not native.adds(precision):
+        times = -(-numel // (CHUNK * CONTRIBUTIONS))
         total, room = torch.zeros(CHUNK), torch.empty(CHUNK)
         return lambda: [_plain(chunk, precision, total, room) for _ in range(times)]
-    arrays = [native.as_array(items)[None].repeat(CONTRIBUTIONS, 0) for items in chunk.values()]
+    length = length_at_once(precision, CONTRIBUTIONS)
+    times = -(-numel // (length * CONTRIBUTIONS))
+    parts = [chunk[entry.name][: length // entry.per] for entry in precision.entries]
+    arrays = [native.as_array(part)[None].repeat(CONTRIBUTIONS, 0) for part in parts]
     factors = np.ones((1, CONTRIBUTIONS, 1), np.float32)
-    slots = np.zeros(CHUNK // ALIGN, np.int32)
+    slots = np.zeros(length // ALIGN, np.int32)
     sums = native.room_for(len(slots))
     return lambda: [native.combine(arrays, precision, factors, slots, sums) for _ in range(times)]
 

@@ -191,7 +191,9 @@ def test_any_sparse_bytes_decode_to_the_same_bits_or_the_same_error(
     same_outcome(chunk, Precision.SPARSE)
 
 
-@pytest.mark.parametrize("precision", [*SCALED, Precision.SPARSE, Precision.F32])
+@pytest.mark.parametrize(
+    "precision", [*SCALED, Precision.SPARSE, Precision.F32, Precision.F16, Precision.BF16]
+)
 @pytest.mark.parametrize("kinds", [1, 2])
 @pytest.mark.parametrize("count", [1, 3])
 def test_sums_have_the_bits_of_decoding_scaling_and_adding_in_order(
@@ -199,15 +201,13 @@ def test_sums_have_the_bits_of_decoding_scaling_and_adding_in_order(
 ) -> None:
     generator = torch.Generator().manual_seed(count)
     chunks = [torch.randn(FRAGMENT.numel, generator=generator) * 10**k for k in range(count)]
+    chunks[0][:64] *= 2.0**-20  # denormal in F16
     factors = torch.randn(kinds, count, 3, generator=generator)
     slots = per_block(FRAGMENT, [0.0, 1.0, 2.0], 0, FRAGMENT.numel).view(-1).to(torch.int32)
     encoded = [encode_chunk(x, precision) for x in chunks]
     found = native.room_for(FRAGMENT.numel // BLOCK)
-    if precision is Precision.F32:
-        native.combine_rows(torch.stack(chunks).numpy(), factors.numpy(), slots.numpy(), found)
-    else:
-        stored = stored_of(encoded)
-        assert native.combine(stored, precision, factors.numpy(), slots.numpy(), found)
+    stored = stored_of(encoded)
+    assert native.combine(stored, precision, factors.numpy(), slots.numpy(), found)
     by_torch(monkeypatch)
     sums = torch.zeros(2, FRAGMENT.numel)
     for index, one in enumerate(encoded):
@@ -250,7 +250,11 @@ def test_steps_and_products_have_the_same_bits(seed: int, kept: float, rate: flo
 
 @pytest.mark.parametrize(
     ("precision", "entry", "damage"),
-    [(Precision.I8, 0, 63), (Precision.SPARSE, 0, -1), (Precision.SPARSE, 1, 255)],
+    [
+        (Precision.I8, 0, 63),
+        (Precision.SPARSE, 0, -1),
+        (Precision.SPARSE, 1, 255),
+    ],
 )
 def test_one_damaged_contribution_is_found(precision: Precision, entry: int, damage: int) -> None:
     """A base too small, a magnitude that is NaN, an index above the one that follows."""
@@ -258,6 +262,16 @@ def test_one_damaged_contribution_is_found(precision: Precision, entry: int, dam
     stored[entry][1, 0] = damage
     factors, slots = np.ones((1, 2, 1), np.float32), np.zeros(TILE // BLOCK, np.int32)
     assert not native.combine(stored, precision, factors, slots, native.room_for(TILE // BLOCK))
+
+
+@pytest.mark.parametrize("precision", [Precision.F32, Precision.F16, Precision.BF16])
+@pytest.mark.parametrize("value", [float("nan"), -float("inf"), 2.0**101])
+def test_one_damaged_float_is_found(precision: Precision, value: float) -> None:
+    chunks = [encode_chunk(torch.ones(TILE), precision) for _ in range(2)]
+    chunks[1]["values"][-1] = value
+    factors, slots = np.ones((1, 2, 1), np.float32), np.zeros(TILE // BLOCK, np.int32)
+    sums = native.room_for(TILE // BLOCK)
+    assert not native.combine(stored_of(chunks), precision, factors, slots, sums)
 
 
 def test_a_factor_that_would_make_nan_of_zeros_is_left_to_torch() -> None:
