@@ -41,9 +41,10 @@ def _print(console: Console, url: str, manifest: Manifest) -> None:
         f"each fragment every {settings.sync_every} steps\n"
     )
     console.print(_fragments(manifest))
+    closer = f"  gradientmail closer {url}\n" if settings.exchange == "closer" else ""
     console.print(
         "\nnext, here or on any machine that reaches it:\n"
-        f"  gradientmail closer {url}\n"
+        f"{closer}"
         f"  gradientmail learner {url} --state-dir DIRECTORY\n"
         f"  gradientmail status {url}",
         soft_wrap=True,

@@ -31,6 +31,13 @@ def test_it_says_what_was_created_and_what_to_type_next(cli: Cli, url: Path) -> 
     assert result.stderr == ""
 
 
+def test_no_closer_is_to_be_typed_where_there_is_none(cli: Cli, url: Path) -> None:
+    result = cli("init", url, "--program", PROGRAM, "--set", "algorithm=gossip")
+
+    assert "gradientmail learner" in result.stdout
+    assert "gradientmail closer" not in result.stdout
+
+
 def test_the_run_has_the_settings_of_file_environment_and_flags(
     cli: Cli, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
