@@ -14,7 +14,7 @@ from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.protocol.selection import Everyone
 from gradientmail.records.head import Head, Standing, Voucher
 from gradientmail.run import Version
-from gradientmail.tasks import persistently, race, together
+from gradientmail.tasks import first_of, persistently, race, together
 
 T = TypeVar("T")
 
@@ -150,9 +150,17 @@ class TermOfOffice:
     async def _tell(self) -> None:
         """Keep the head hint fresh."""
         while True:
-            await self._head_changed.wait()
+            await self._until_stale()
             self._head_changed.clear()
             await self._persist(self._put_head)
+
+    async def _until_stale(self) -> None:
+        """Wait for news; where rounds ask by the head, an older one may have been put over it."""
+        changed = self._head_changed.wait()
+        if self._desk.run.algorithm.selection == Everyone():
+            await changed
+        else:
+            await first_of(changed, self._desk.clock.sleep(self._settings.presence_s / 2))
 
     async def _put_head(self) -> None:
         async with self._telling:  # or an older head might land after a newer one

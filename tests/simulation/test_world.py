@@ -71,3 +71,16 @@ def test_a_learner_that_diverged_while_its_work_was_on_its_way_counts_again_late
     )
     verdict = judged(a_world(settings=settings, incidents=spoilt))
     assert not verdict.wrong
+
+
+def test_a_head_that_was_spoilt_leaves_no_round_unasked(quiet):
+    """Seed 247: one that stepped down wrote its head last, and nobody was asked for a round."""
+    spoilt = tuple(Incident(at_s=60.0 + at / 5, kind="deface") for at in range(300))
+    settings = RunSettings(
+        sync_every=3,
+        fragments=1,
+        lease_s=12.0,
+        selection="random",
+        selection_settings={"fraction": 0.5},
+    )
+    assert not judged(a_world(settings=settings, incidents=spoilt)).wrong
