@@ -75,10 +75,8 @@ class Fused:
         stop = first + 1 + int(numbers[-1])
         factors = np.array([[own[first:stop] for own in kind] for kind in kinds], np.float32)
         factors = factors.reshape(len(kinds), len(self.sources), stop - first)
-        if native.adds(self.precision):
-            stored = self._stored(low, high)
-            return native.combine(stored, self.precision, factors, numbers, sums)
-        return native.combine([self._rows(low, high)], Precision.F32, factors, numbers, sums)
+        stored = self._stored(low, high)
+        return native.combine(stored, self.precision, factors, numbers, sums)
 
     def _numbered(self, low: int, high: int) -> tuple[int, Any]:
         """Return the first tensor in a range, and of each block how many come before its own."""
@@ -104,12 +102,6 @@ class Fused:
             source.reader.read_entries(DELTA, low, own)
         return [native.as_array(items) for items in arrays.values()]
 
-    def _rows(self, low: int, high: int) -> Any:  # noqa: ANN401 - a numpy array
-        rows = self._room("rows", len(self.sources), high - low, torch.float32)
-        for row, source in zip(rows, self.sources, strict=True):
-            source.reader.read(DELTA, low, high, out=row)
-        return rows.numpy()
-
     def _room(self, name: str, count: int, items: int, dtype: torch.dtype) -> Tensor:
         """Return room of this thread, the same at each call: fresh memory is slow."""
         kept: Tensor | None = getattr(self._own, name, None)
@@ -121,6 +113,5 @@ class Fused:
 
 def length_at_once(precision: Precision, contributions: int) -> int:
     """Return how many elements of each contribution to read at once: whole tiles."""
-    each = precision.bytes_per_parameter if native.adds(precision) else 4.0
-    fitting = int(_ROOM_BYTES / (each * max(1, contributions)))
+    fitting = int(_ROOM_BYTES / (precision.bytes_per_parameter * max(1, contributions)))
     return min(CHUNK, max(TILE, fitting // TILE * TILE))

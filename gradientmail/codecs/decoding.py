@@ -118,6 +118,68 @@ def float_piece(kind: int, row: Array, piece: int, out: Array) -> Number:
 
 
 @kernel
+def combine_coarse(
+    table: Array, stored: tuple[Any, Any], factors: Array, slots: Array, sums: tuple[Array, ...]
+) -> Number:
+    """Add up N contributions in I2 or SIGN; else as ``combine_tiles``.
+
+    Args:
+        table: int64 [256, 2 or 4]: the four or eight float32 that a byte of codes stands for.
+        stored: Scales, the bits of BF16 in int16 [N, blocks], and codes, uint8 [N, bytes].
+        factors: As there.
+        slots: As there.
+        sums: As there.
+    """
+    scales, codes = stored
+    total, squares, unit_squares = sums
+    values, room = np.empty(PIECE, np.float32), np.empty((2, PIECE), np.float64)
+    unit, own = np.empty(PIECE, np.float32), np.empty(2 * _BLOCKS, np.float32)
+    stride = PIECE // (2 * table.shape[1])
+    for piece in range(total.size // PIECE):
+        summed, at = total[piece * PIECE : piece * PIECE + PIECE], piece * _BLOCKS
+        blocks = slots[at : at + _BLOCKS]
+        for i in range(PIECE):
+            summed[i], unit[i] = f32(0.0), f32(0.0)
+        for n in range(codes.shape[0]):
+            look_up(table, codes[n, piece * stride : piece * stride + stride], values)
+            if not coarse_scales(scales[n, at : at + _BLOCKS], own):
+                return n + 1
+            add_piece(values, own, blocks, factors[0, n], summed)
+            if factors.shape[0] == 2:
+                add_piece(values, own, blocks, factors[1, n], unit)
+        squares_of(summed, room, squares[at : at + _BLOCKS])
+        if factors.shape[0] == 2:
+            squares_of(unit, room, unit_squares[at : at + _BLOCKS])
+    return 0
+
+
+@kernel
+def look_up(table: Array, codes: Array, out: Array) -> None:
+    """Fill what bytes of codes stand for, unscaled, two numbers at a time."""
+    both = out.view(np.int64)
+    if table.shape[1] == 2:
+        for i in range(codes.size):
+            both[2 * i], both[2 * i + 1] = table[codes[i], 0], table[codes[i], 1]
+    else:
+        for i in range(codes.size):
+            for j in range(4):
+                both[4 * i + j] = table[codes[i], j]
+
+
+@kernel
+def coarse_scales(scales: Array, own: Array) -> Number:
+    """Fill the scale of each 32 numbers; return whether all are valid."""
+    bits = own.view(np.int32)
+    valid: Number = True
+    for b in range(scales.size):
+        scale = i32(i32(scales[b]) << i32(16))
+        valid &= i32(scale & i32(0x7FFFFFFF)) <= i32((127 + 100) << 23)
+        valid &= scale >= i32(0) or scale == i32(-0x80000000)
+        bits[2 * b], bits[2 * b + 1] = scale, scale
+    return valid
+
+
+@kernel
 def decode_tiles(form: Form, pairs: Array, stored: Stored, out: Array) -> Number:
     """Decode one contribution, N = 1, to float32; return as ``combine_tiles``."""
     bases, scales, codes = stored

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradientmail.codecs.coarse import Signs, Ternary
 from gradientmail.codecs.grids import F4_LEVELS, NF4_LEVELS, grid_of
 from gradientmail.codecs.layout import ALIGN, TILE
 from gradientmail.codecs.precision import Precision
@@ -45,6 +46,11 @@ _FORMS: Final = {
 
 _FLOATS: Final = {Precision.F32: 0, Precision.F16: 1, Precision.BF16: 2}
 """See ``decoding.F32``."""
+
+_COARSE: Final[Mapping[Precision, Ternary | Signs]] = {
+    Precision.I2: Ternary(),
+    Precision.SIGN: Signs(),
+}
 
 _LEVELS: Final = {Precision.NF4: NF4_LEVELS, Precision.F4: F4_LEVELS}
 _LIMITS: Final = np.array([(127 + 100) << 23, 64], np.int32)
@@ -116,11 +122,6 @@ class Room:
         """Make room for ``numel`` numbers."""
         entries = empty_entries(numel, precision)
         return cls(entries, tuple(as_array(items) for items in entries.values()))
-
-
-def adds(precision: Precision) -> bool:
-    """Whether kernels can add what is stored in this; else it is decoded first, to F32."""
-    return not _kernels.reason and precision not in (Precision.I2, Precision.SIGN)
 
 
 def encode(x: Tensor, precision: Precision, room: Room) -> bool:
@@ -214,6 +215,8 @@ def combine(
     if precision in _FLOATS:
         rows = entries[0].view(np.uint8)
         return not _kernels.decoding.combine_floats(_FLOATS[precision], rows, *numbers)
+    if precision in _COARSE:
+        return not _kernels.decoding.combine_coarse(_table(precision), entries, *numbers)
     if precision is Precision.SPARSE:
         combine_tiles = _kernels.picking.combine_tiles
         finite = bool(np.isfinite(factors).all())  # else zeros, which it skips, would make NaN
@@ -254,6 +257,18 @@ def _pairs(precision: Precision) -> Array:
     return pairs.view(torch.int64).view(-1).numpy()
 
 
+@cache
+def _table(precision: Precision) -> Array:
+    """Return int64 [256, 2 or 4]: the float32 that a byte of I2 or SIGN stands for, unscaled."""
+    numbers = 256 * precision.entries[-1].per
+    entries = {
+        "scales": torch.ones(numbers // ALIGN, dtype=torch.bfloat16),
+        "codes": torch.arange(256, dtype=torch.uint8),
+    }
+    values = _COARSE[precision].decode(entries, torch.empty(numbers))
+    return values.view(torch.int64).view(256, -1).numpy()
+
+
 def _call_all(encoding: Module, decoding: Module) -> None:
     """Call each kernel once with the types that it will be called with."""
     x, sums = np.zeros(TILE, np.float32), _arrays(room_for(TILE // ALIGN))
@@ -265,6 +280,8 @@ def _call_all(encoding: Module, decoding: Module) -> None:
     decoding.decode_tiles(form, pairs, stored, x)
     decoding.combine_tiles(form, pairs, stored, factors, slots, sums)
     decoding.combine_floats(0, x[None].view(np.uint8), factors, slots, sums)
+    coarse = np.zeros((1, TILE // ALIGN), np.int16), np.zeros((1, TILE // 4), np.uint8)
+    decoding.combine_coarse(_table(Precision.I2), coarse, factors, slots, sums)
     decoding.block_squares(x, sums[1])
     decoding.tile_products(x, x, sums[1])
     decoding.momentum_step(x, x, x, np.zeros(2, np.float32), (x, x))

@@ -37,8 +37,8 @@ ENCODE = {
     "SPARSE": at_least(0.2),
 }
 DECODE = {
+    **dict.fromkeys(Precision, at_least(0.8)),
     **dict.fromkeys(("I8", "I4"), at_least(1.0)),
-    **dict.fromkeys(("F32", "F16", "BF16", "F8_E4M3", "NF4", "F4"), at_least(0.8)),
 }
 CONTRIBUTIONS = 8
 
@@ -110,7 +110,7 @@ def accumulator(
 
     As much of it at once as a closer reads of so many contributions.
     """
-    if not native.adds(precision):
+    if native.why_not():
         times = -(-numel // (CHUNK * CONTRIBUTIONS))
         total, room = torch.zeros(CHUNK), torch.empty(CHUNK)
         return lambda: [_plain(chunk, precision, total, room) for _ in range(times)]
