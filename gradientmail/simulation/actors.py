@@ -124,6 +124,7 @@ class SimulatedLearner:
             offload=inline(self._process, self._member.compute_s),
             meter=meter,
             log=get_logger("gradientmail.learner", run=run.name, learner=self._member.slot),
+            tags=self._member.tags,
         )
         self._exchange = Exchange(self._desk, news=self._news.set)
         self._training = Training(self._desk, model, self._exchange, discarded=lambda: None)

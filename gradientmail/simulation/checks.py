@@ -151,6 +151,7 @@ def _check_commit(history: History, p: int, version: int, data: bytes) -> None:
     for ref in payloads_of(record):
         _check_payload(history, ref)
     _check_participants(history, chain, version, record)
+    _check_least(history, record)
     chain.digests.append(digest_of(data))
     chain.records.append(record)
 
@@ -170,6 +171,21 @@ def _check_participants(history: History, chain: Chain, version: int, record: Re
         _check_letter(history, chain, one)
     if record.get("applied", {}) != applied:
         wrong.append(f"applied is {record.get('applied')}, expected {applied}")
+
+
+def _check_least(history: History, record: Record) -> None:
+    """No version comes of fewer contributions than its rule needs to withstand liars."""
+    least = least_of(history.settings)
+    counted = sum(one["weight"] > 0.0 for one in record.get("participants", []))
+    if not record.get("empty") and counted < least:
+        history.wrong.append(f"{counted} contributions, and its rule needs {least}")
+
+
+def least_of(settings: Record) -> int:
+    """Return how many contributions a run's merging rule needs."""
+    trim: int = settings.get("merge_settings", {}).get("trim", 1)
+    least = {"coordinate-median": 3, "trimmed-mean": 2 * trim + 1}
+    return least.get(settings.get("merge", ""), 1)
 
 
 def _check_letter(history: History, chain: Chain, one: Record) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 from msgspec import structs
 
 from gradientmail.config import RunSettings
+from gradientmail.simulation.checks import least_of
 from gradientmail.simulation.loop import rng_of
 from gradientmail.simulation.process import ClockError
 from gradientmail.simulation.weather import Fault, Spell, Weather
@@ -42,6 +43,7 @@ class Member:
         keeps_state: A learner has a state directory.
         compute_s: The longest that encoding or aggregating takes it.
         step_s: A learner's inner step.
+        tags: What a learner says of itself.
     """
 
     role: Role
@@ -53,6 +55,7 @@ class Member:
     keeps_state: bool = False
     compute_s: float = 0.1
     step_s: float = 1.0
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +110,49 @@ ALGORITHMS: Final[Sequence[Mapping[str, Any]]] = (
 )
 """What some worlds have of their own, beside what is drawn for each."""
 
+TAG = "gpu"
+BROAD: Final[Mapping[str, Sequence[Mapping[str, Any]]]] = {
+    "robust": (
+        *[{}] * 8,
+        {"merge": "coordinate-median", "merge_settings": {}},
+        {"merge": "trimmed-mean", "merge_settings": {"trim": 1}},
+    ),
+    "coarse": (
+        *[{}] * 8,
+        {"uplink": "I2"},
+        {"uplink": "SIGN"},
+        {"uplink": "SPARSE"},
+        {"uplink": "SPARSE", "downlink": "SIGN", "published": "F32"},
+    ),
+    "selection": (
+        *[{}] * 6,
+        {"selection": "random", "selection_settings": {"fraction": 0.5}},
+        {"selection": "tags", "selection_settings": {"tags": [TAG]}},
+    ),
+}
+"""More of that, for worlds that press on no single point."""
 
-def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
-    """Return the world of ``seed``; with ``liveness``, one that becomes calm at last."""
+FROM_ANYONE: Final[Mapping[str, Any]] = {
+    "merge": "weighted-mean",
+    "merge_settings": {},
+    "selection": "all",
+    "selection_settings": {},
+}
+"""Under which a round goes on with whatever it gets."""
+
+
+def scenario_of(seed: int, *, liveness: bool = False, broad: bool = False) -> Scenario:
+    """Return the world of ``seed``.
+
+    Args:
+        seed: Names it.
+        liveness: It becomes calm at last.
+        broad: It may take contributions from a few learners only, or never from too few, or in
+            coarse codecs: each world of a kind that presses on one point would press less.
+    """
     rng = rng_of("scenario", seed)
-    own = rng_of("algorithm", seed).choice(ALGORITHMS)
-    settings = structs.replace(_settings(rng), **own)
+    own = {"algorithm": ALGORITHMS, **(BROAD if broad else {})}
+    settings = _with_own(seed, own, _settings(rng))
     outage = rng.random() < 0.03
     polls = rng.uniform(100.0, 200.0) if rng.random() < 0.05 else rng.uniform(20.0, 60.0)
     busy_s = polls * settings.poll_s + OUTAGE_S * outage
@@ -127,9 +167,7 @@ def scenario_of(seed: int, *, liveness: bool = False) -> Scenario:
             presence_s=max(settings.presence_s, SHORTEST_PRESENCE_S * fastest),
         )
     if any(member.role == "hostile" for member in learners):
-        # One that says it is there and never posts is waited for where everyone is.
-        grace_s = 5.0 if settings.grace_s is None else settings.grace_s
-        settings = structs.replace(settings, quorum=1, grace_s=grace_s)
+        settings = _despite_hostile(settings, liveness=liveness)
     weather = Weather(
         rates=_rates(rng),
         spells=_spells(rng, busy_s, fleet, outage=outage),
@@ -182,6 +220,27 @@ def _settings(rng: random.Random) -> RunSettings:
     return RunSettings(**chosen)
 
 
+def _with_own(
+    seed: int, own: Mapping[str, Sequence[Mapping[str, Any]]], settings: RunSettings
+) -> RunSettings:
+    """Return ``settings`` with what this world has of its own, each drawn by itself."""
+    for name, choices in own.items():
+        settings = structs.replace(settings, **rng_of(name, seed).choice(choices))
+    return structs.replace(settings, quorum=max(settings.quorum, _least(settings)))
+
+
+def _least(settings: RunSettings) -> int:
+    return least_of(structs.asdict(settings))
+
+
+def _despite_hostile(settings: RunSettings, *, liveness: bool) -> RunSettings:
+    """One that says it is there and never posts is waited for where everyone is, or is asked."""
+    if liveness and (_least(settings) > 1 or settings.selection != "all"):
+        settings = structs.replace(settings, **FROM_ANYONE)
+    grace_s = 5.0 if settings.grace_s is None else settings.grace_s
+    return structs.replace(settings, quorum=_least(settings), grace_s=grace_s)
+
+
 def _clock(rng: random.Random) -> ClockError:
     return ClockError(
         rate=rng.choice([1.0, 1.0, 4.0 ** rng.uniform(-1.0, 1.0)]),
@@ -218,19 +277,21 @@ def _learners(rng: random.Random, settings: RunSettings, busy_s: float) -> list[
     found = []
     twins = rng.random() < 0.3
     round_s = settings.poll_s * rng.uniform(2.0, 10.0)
-    for index in range(rng.choice([1, 1, 2, 2, 3, 4])):
+    for index in range(max(_least(settings), rng.choice([1, 1, 2, 2, 3, 4]))):
+        number = 0 if twins and index == 1 else index
         leaves_s = rng.choice([float("inf"), float("inf"), rng.uniform(0.3, 1.0) * busy_s])
         found.append(
             Member(
                 role="learner",
                 slot=f"learner-{index}",
-                name=f"learner-{0 if twins and index == 1 else index}",
+                name=f"learner-{number}",
                 joins_s=rng.choice([0.0, rng.uniform(0.0, 0.5) * busy_s]) * (index > 0),
                 leaves_s=leaves_s if index > 0 else float("inf"),
                 clock=_clock(rng),
                 keeps_state=rng.random() < 0.5,
                 compute_s=rng.choice([0.1, 0.1, 5.0]),
                 step_s=round_s / settings.sync_every * 4.0 ** rng.uniform(-0.5, 0.5),
+                tags=() if number % 2 else (TAG,),
             )
         )
     if rng.random() < 0.2:

@@ -5,6 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec import structs
+
+from gradientmail.config import RunSettings
 from gradientmail.simulation.bucket import Mutation
 from gradientmail.simulation.checks import (
     COMMIT,
@@ -14,6 +17,7 @@ from gradientmail.simulation.checks import (
     SWEPT,
     TERM,
     Record,
+    least_of,
 )
 from gradientmail.simulation.line import Event
 from gradientmail.simulation.weather import Fault
@@ -21,6 +25,8 @@ from gradientmail.simulation.world import Outcome
 
 _FAULTS = frozenset(fault for fault in Fault if fault is not Fault.UNSEEN)
 _LAST = rb"\"final\":true"
+
+COARSE: Final = ("I2", "SIGN", "SPARSE")
 
 EXPECTED: Final = (
     *sorted(f"fault {fault}" for fault in _FAULTS),
@@ -39,6 +45,10 @@ EXPECTED: Final = (
     "a contribution was rejected",
     "a contribution was dropped, to be carried",
     "a norm was clipped",
+    "a robust rule merged contributions",
+    "a rule had too few contributions",
+    *(f"contributions in {codec} counted" for codec in COARSE),
+    "a round asked for some of the learners",
     "payloads were swept",
     "a last word was posted",
     "a closer went on from a boundary",
@@ -75,6 +85,7 @@ def sightings_of(outcome: Outcome) -> Counter[str]:
         if change.data is not None and COMMIT.fullmatch(change.key):
             record = json.loads(change.data)
             seen.update(_in_record(record))
+            seen.update(_of_settings(outcome.scenario.settings, record))
             seen.update(_of_hostile(outcome, record))
     seen.update(_in_changes(outcome.mutations))
     return seen
@@ -116,6 +127,17 @@ def _in_creates(events: Sequence[Event]) -> Iterator[str]:
                 )
             elif again:
                 yield "a create was asked again and found its own object"
+
+
+def _of_settings(settings: RunSettings, record: Record) -> Iterator[str]:
+    if record.get("missing"):
+        yield "a rule had too few contributions"
+    if not record.get("participants"):
+        return
+    if least_of(structs.asdict(settings)) > 1:
+        yield "a robust rule merged contributions"
+    if settings.uplink in COARSE:
+        yield f"contributions in {settings.uplink} counted"
 
 
 def _of_hostile(outcome: Outcome, record: Record) -> Iterator[str]:
@@ -177,6 +199,7 @@ def _in_record(record: Record) -> Iterator[str]:
 
 def _in_changes(mutations: list[Mutation]) -> Iterator[str]:
     posted: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    shown: set[str] = set()
     holder = ""
     for change in mutations:
         slot = change.process.partition("#")[0]
@@ -190,8 +213,11 @@ def _in_changes(mutations: list[Mutation]) -> Iterator[str]:
         elif TERM.fullmatch(change.key):
             yield from ["another closer took over"] if holder not in ("", slot) else []
             holder = slot
-        elif _dropped(change):
-            yield "a contribution was dropped, to be carried"
+        elif change.key == "head.json":
+            yield from _asked(change.data, shown)
+        elif slot.startswith("learner"):
+            shown.add(change.key.removeprefix("learners/").removesuffix(".json"))
+            yield from ["a contribution was dropped, to be carried"] if _dropped(change) else []
     for slots in posted.values():
         yield from ["twins posted against one base"] if len(slots - {"operator"}) > 1 else []
 
@@ -203,6 +229,11 @@ def _of_operator(change: Mutation) -> str:
     return "the operator spoiled a hint" if hint else "the operator added an object"
 
 
+def _asked(head: bytes, shown: set[str]) -> Iterator[str]:
+    asked = json.loads(head)["asked"] if b'"asked":' in head else []
+    if any(set(names) < shown for _, names in asked):
+        yield "a round asked for some of the learners"
+
+
 def _dropped(change: Mutation) -> bool:
-    presence = change.key.startswith("learners/") and change.process.startswith("learner")
-    return presence and b'"dropped":' in (change.data or b"")
+    return change.key.startswith("learners/") and b'"dropped":' in (change.data or b"")

@@ -267,7 +267,7 @@ def _numbers(forger: Forger) -> Iterator[Specimen]:
     flipped[-1] ^= 0x80
     yield forger.letter("a flipped bit", "its data has digest", whole=_flipped_end)
     entries = {one.entry.name for one in forger.format.placed}
-    reason = TWO_VALUES if "low" in entries else ""
+    reason = TWO_VALUES if "low" in entries and _repeats_its_last(forger) else ""
     yield forger.letter("a flipped bit that its record admits", reason, data=flipped)
     if "bases" in entries:
         yield from _scaled(forger)
@@ -279,6 +279,13 @@ def _numbers(forger: Forger) -> Iterator[Specimen]:
 
 def _flipped_end(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 0x80])
+
+
+def _repeats_its_last(forger: Forger) -> bool:
+    """Whether SPARSE sent fewer than 64 numbers: its last index then stands there again."""
+    placed, data = {one.entry.name: one for one in forger.format.placed}, bytes(forger.data)
+    low, high = data[: placed["low"].end][-2:], data[placed["high"].end - 1]
+    return low[0] == low[1] and high >> 4 == high & 0xF
 
 
 def _floats(forger: Forger) -> Iterator[Specimen]:

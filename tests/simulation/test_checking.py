@@ -14,7 +14,9 @@ BATCH = range(40)
 RARE = {
     *("a norm was clipped", "an empty round", "fault outage", "fault 409"),
     *("two closers raced, and the loser went on", "versions followed an outage of ten minutes"),
-    "hostile mail that is good counted",
+    *("hostile mail that is good counted", "contributions in I2 counted"),
+    *("contributions in SIGN counted", "contributions in SPARSE counted"),
+    *("a robust rule merged contributions", "a rule had too few contributions"),
 }
 """Fewer than one world in eight; ``scripts/simulate --seeds 5000`` asks for these too."""
 
@@ -25,6 +27,8 @@ REGRESSIONS = {
     ("any", 8): "a payload of which a bit was flipped on its way was taken for a damaged run",
     ("any", 19): "commits that came damaged ended a learner, then a closer",
     ("any", 3173): "a commit of which the run's name was flipped on its way ended a closer",
+    ("any", 247): "a head that an older one was put over asked nobody for the next round",
+    ("any", 509): "a flipped bit of SPARSE is a good contribution where 64 numbers were sent",
     ("any", 3115): "a stray object under mail/ was no contribution, and was not to be swept",
 }
 """What a seed once found. The smallest worlds of it are in ``test_world``: a seed names its world
