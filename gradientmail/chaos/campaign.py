@@ -58,9 +58,14 @@ class Results:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def wrong(self, store: str, verdict: Verdict) -> list[str]:
-        """Return all that is wrong with a run, its loss included."""
-        noise = self.baselines[store].noise
+        """Return all that is wrong with a run, its loss and its recoveries included."""
+        noise, promised_s = self.baselines[store].noise, self.baselines[store].promised_s
+        late = [s for s in verdict.recoveries.seconds if s > promised_s]
         wrong = [*verdict.wrong]
+        if late:
+            wrong.append(
+                f"a round closed {max(late):.1f} s after a fault, T being {promised_s:.1f} s"
+            )
         if noise is not None and verdict.loss is not None and not noise.covers(verdict.loss):
             wrong.append(
                 f"its loss is {verdict.loss:.4f}; undisturbed twins come to {noise.mean:.4f}, "

@@ -14,7 +14,7 @@ from gradientmail.chaos.report import as_json, rendered, replay
 
 
 def verdict(
-    loss: float | None = 0.5, *wrong: str, seconds: tuple[float, ...] = (1.0, 9.0)
+    loss: float | None = 0.5, *wrong: str, seconds: tuple[float, ...] = (1.0, 7.0)
 ) -> Verdict:
     return Verdict(
         scenario="kills",
@@ -47,7 +47,7 @@ def test_a_sound_campaign_is_a_table() -> None:
     found = results(verdict(), verdict(0.4))
     assert found.sound
     row = next(line for line in text(found).splitlines() if line.startswith("kills"))
-    expected = "kills file 2 160 8 0.5000 0.6146 5.00 s 9.00 s 9.00 s 8.0 s 2 0"
+    expected = "kills file 2 160 8 0.5000 0.6146 4.00 s 7.00 s 7.00 s 8.0 s 0 0"
     assert " ".join(row.split()) == expected
     assert "skipped wire: no weed" in text(found)
 
@@ -62,6 +62,14 @@ def test_whatever_is_wrong_comes_with_the_command_to_repeat_it() -> None:
     runs = as_json(found, 80)["runs"]
     assert [bool(run["wrong"]) for run in runs] == [True, True, False]
     assert {run["replay"] for run in runs} == {again}
+
+
+def test_a_recovery_over_t_is_wrong() -> None:
+    found = results(verdict(seconds=(1.0, 9.0)), verdict())
+    assert not found.sound
+    row = next(line for line in text(found).splitlines() if line.startswith("kills"))
+    assert " ".join(row.split()).endswith("8.0 s 1 1")
+    assert "wrong: a round closed 9.0 s after a fault, T being 8.0 s" in text(found)
 
 
 def test_a_twin_that_is_wrong_is_wrong() -> None:
