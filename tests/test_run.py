@@ -19,7 +19,6 @@ from gradientmail.store.metered import Meter, MeteredStore
 from tests.closer.bench import Bench, make_bench
 from tests.closer.test_sweeper import Rounds
 
-
 ANN = frozenset({"ann"})
 
 
@@ -124,7 +123,7 @@ async def test_what_the_head_tells_is_believed_where_there_is_a_commit(
     assert [version.number for version in await bench.run.told_of_all()] == [number]
 
 
-# -- what one commit vouches for --------------------------------------------------------------------
+# -- what one commit vouches for ------------------------------------------------------------------
 
 
 def stood(version: Version, **changes: Any) -> Version:
