@@ -19,7 +19,6 @@ import torch
 from benchmarks import train_page, training
 from benchmarks.frame import ROOT, Figure, Options, Result, Skipped, Target, at_least, at_most
 from benchmarks.training import AllReduce, Alone, Common, Fleet, Start, Task, Trained, Way
-from gradientmail.algorithms.presets import preset
 from gradientmail.errors import SettingsError
 from gradientmail.programs.source import library_source
 
@@ -53,6 +52,7 @@ def ways(sync_every: int) -> dict[str, Way]:
 
     in_four: dict[str, object] = {"fragments": 4, "plan": "bytes", **TUNED}
     both: dict[str, object] = {"uplink": "NF4", "downlink": "NF4"}
+    radial: dict[str, object] = {"merge": "radial-directional-mean"}
     uplinks = {
         f"diloco-{uplink.lower()}{'' if feedback else '-without'}": diloco(
             uplink=uplink, error_feedback=feedback
@@ -70,12 +70,12 @@ def ways(sync_every: int) -> dict[str, Way]:
             "streaming-diloco", **in_four, **both, sync_every=sync_every * 5 // 4
         ),
         "streaming": fleet("streaming-diloco", **in_four),
-        "decoupled": fleet("decoupled-diloco", **in_four),
+        "decoupled": fleet("decoupled-diloco", **in_four, **radial),
         "decoupled-mean": fleet("decoupled-diloco", **in_four, merge="weighted-mean"),
         "alone": Alone(),
         "alone-share": Alone(share=True),
         "common": Common(),
-        "diloco-paper": fleet("diloco"),
+        "diloco-paper": fleet("diloco", outer_lr=0.7, outer_settings={"momentum": 0.9}),
         **uplinks,
         "diloco-sign": diloco(uplink="SIGN"),
         "diloco-sparse-decay": diloco(uplink="SPARSE", error_feedback_decay=0.95),
@@ -95,7 +95,7 @@ def ways(sync_every: int) -> dict[str, Way]:
             speeds=UNEQUAL,
             by_arrival=True,
         ),
-        "decoupled-unequal": fleet("decoupled-diloco", UNEQUAL, **in_four),
+        "decoupled-unequal": fleet("decoupled-diloco", UNEQUAL, **in_four, **radial),
     }
 
 
@@ -123,7 +123,7 @@ TITLES = {
     "diloco-sparse-without": "DiLoCo, sparse up, no feedback",
     "diloco-sparse-decay": "DiLoCo, sparse up, feedback with decay .95",
     "diloco-sign": "DiLoCo, signs up",
-    "decoupled-unequal": "Decoupled DiLoCo, speeds 1, .8, .5, .25",
+    "decoupled-unequal": "Decoupled DiLoCo, radial-directional mean, speeds 1, .8, .5, .25",
     "delayed-nesterov": "delayed Nesterov with DyLU, speeds 1, .8, .5, .25",
 }
 
@@ -170,8 +170,6 @@ class Bench:
         """
         if kept := self.kept(name, way, seed):
             return kept
-        if isinstance(way, Fleet):
-            training.settings_of(way, self.task)
         if self._start is None or self._start.seed != seed:
             self._start = training.start_of(self.task, seed, self._text)
         trained: Trained = training.train(self._start, way)
@@ -191,9 +189,16 @@ class Bench:
 
 
 def fingerprint(task: Task, way: Way) -> str:
-    """Return what a cell must have been trained with to be of this table."""
-    base = dict(preset(way.preset)) if isinstance(way, Fleet) else None
-    return hashlib.sha256(repr((task, way, base)).encode()).hexdigest()[:16]
+    """Return what a cell must have been trained with to be of this table.
+
+    Raises:
+        SettingsError: it asks for what is not built.
+    """
+    made_with: object = way
+    if isinstance(way, Fleet):
+        settings = msgspec.json.encode(training.settings_of(way, task), order="sorted")
+        made_with = (way.speeds, way.by_arrival, settings)
+    return hashlib.sha256(repr((task, made_with)).encode()).hexdigest()[:16]
 
 
 def seeds_of(cells: Sequence[Cell]) -> dict[int, Cell]:
