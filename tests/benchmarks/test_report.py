@@ -85,9 +85,12 @@ def test_writing_the_page_twice_changes_nothing(page: Path) -> None:
 
 def test_what_was_measured_of_a_peer_under_the_same_name_stands_beside_ours(page: Path) -> None:
     theirs = Figure(what="put 1 KB", value=3, unit="x", of="other")
-    report.keep(measured(SLOW, theirs, Figure(what="alone", value=1, unit="x", of="other")))
+    slower = Figure(what="put 1 KB", value=5, unit="x", of="ours, without numba")
+    alone = Figure(what="alone", value=1, unit="x", of="other")
+    report.keep(measured(SLOW, theirs, slower, alone))
     report.write_pages()
     assert "| store | put 1 KB | 1.25 x | 3 x |" in page.read_text()
+    assert "without numba" not in page.read_text()
 
 
 def test_columns_in_which_nothing_stands_are_left_out() -> None:
