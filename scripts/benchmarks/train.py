@@ -52,7 +52,7 @@ def ways(sync_every: int) -> dict[str, Way]:
 
     in_four: dict[str, object] = {"fragments": 4, "plan": "bytes", **TUNED}
     both: dict[str, object] = {"uplink": "NF4", "downlink": "NF4"}
-    radial: dict[str, object] = {"merge": "radial-directional-mean"}
+    radial: dict[str, object] = {**in_four, "merge": "radial-directional-mean"}
     uplinks = {
         f"diloco-{uplink.lower()}{'' if feedback else '-without'}": diloco(
             uplink=uplink, error_feedback=feedback
@@ -70,7 +70,9 @@ def ways(sync_every: int) -> dict[str, Way]:
             "streaming-diloco", **in_four, **both, sync_every=sync_every * 5 // 4
         ),
         "streaming": fleet("streaming-diloco", **in_four),
-        "decoupled": fleet("decoupled-diloco", **in_four, **radial),
+        "decoupled": fleet("decoupled-diloco", **radial),
+        # That mean is as long as its contributions, so this step is as long as the plain mean's.
+        "decoupled-half": fleet("decoupled-diloco", **{**radial, "outer_lr": 0.25}),
         "decoupled-mean": fleet("decoupled-diloco", **in_four, merge="weighted-mean"),
         "alone": Alone(),
         "alone-share": Alone(share=True),
@@ -95,7 +97,7 @@ def ways(sync_every: int) -> dict[str, Way]:
             speeds=UNEQUAL,
             by_arrival=True,
         ),
-        "decoupled-unequal": fleet("decoupled-diloco", UNEQUAL, **in_four, **radial),
+        "decoupled-unequal": fleet("decoupled-diloco", UNEQUAL, **radial),
     }
 
 
@@ -107,6 +109,7 @@ TITLES = {
     "streaming": "Streaming DiLoCo, E2M1 up",
     "streaming-nf4-both": "Streaming DiLoCo, NF4 up and down, every 75 steps",
     "decoupled": "Decoupled DiLoCo, radial-directional mean",
+    "decoupled-half": "Decoupled DiLoCo, radial-directional mean at half the rate",
     "decoupled-mean": "Decoupled DiLoCo, plain mean",
     "alone": "one learner alone, all tokens",
     "diloco-paper": "DiLoCo, outer momentum .9 as in the paper",

@@ -51,11 +51,11 @@ def test_the_default_algorithm_is_a_preset() -> None:
     assert RunSettings().algorithm in PRESETS
 
 
-def test_diloco_is_the_papers() -> None:
-    """arXiv 2311.08105: H = 500, outer Nesterov (.7, .9) on the plain mean, all wait for all."""
+def test_diloco_is_the_papers_but_for_the_size_of_its_outer_step() -> None:
+    """arXiv 2311.08105: H = 500, outer Nesterov on the plain mean, all wait for all."""
     algorithm = algorithm_of(settings_of("diloco"))
     assert algorithm.schedule == RoundSchedule(500, fragments=1, in_flight=1, overlap_steps=0)
-    assert algorithm.aggregator.outer == Nesterov(0.7, 0.9)
+    assert algorithm.aggregator.outer == Nesterov(0.5, 0.5)
     assert algorithm.aggregator.merge == WeightedMean()
     assert algorithm.aggregator.weights == Uniform()
     assert algorithm.alignment == Overwrite()
@@ -63,11 +63,11 @@ def test_diloco_is_the_papers() -> None:
     assert algorithm.settings.grace_s is None
 
 
-def test_streaming_diloco_is_the_papers() -> None:
-    """arXiv 2501.18512, 1B: alpha .5, tau 1, outer lr .4, 4 bits, strided fragments, H = 30."""
+def test_streaming_diloco_is_the_papers_but_for_the_size_of_its_outer_step() -> None:
+    """arXiv 2501.18512, 1B: alpha .5, tau 1, Nesterov, 4 bits, strided fragments, H = 30."""
     algorithm = algorithm_of(settings_of("streaming-diloco"))
     assert algorithm.schedule == RoundSchedule(30, fragments=8, in_flight=1, overlap_steps=1)
-    assert algorithm.aggregator.outer == Nesterov(0.4, 0.9)
+    assert algorithm.aggregator.outer == Nesterov(0.5, 0.5)
     assert algorithm.alignment == Blend(0.5)
     assert algorithm.plan == "strided"
     assert algorithm.delta_dtype is Precision.F4
@@ -80,6 +80,7 @@ def test_decoupled_diloco_is_the_papers() -> None:
     assert algorithm.settings.grace_s is not None
     assert algorithm.aggregator.weights == TokensSquaredPerStep()
     assert algorithm.aggregator.merge == RadialDirectionalMean()
+    assert algorithm.aggregator.outer == Nesterov(0.25, 0.5), "as long a step as of a plain mean"
     assert algorithm.alignment == Carry()
     assert algorithm.schedule.overlap_steps is None, "nobody waits"
 
@@ -140,10 +141,10 @@ def test_every_name_an_alignment_takes_has_a_rule() -> None:
     assert set(get_args(RunSettings.__annotations__["alignment"])) == set(ALIGNMENTS)
 
 
-def test_async_local_sgd_is_the_papers() -> None:
+def test_async_local_sgd_is_the_papers_but_for_the_size_of_its_outer_step() -> None:
     """arXiv 2401.09135: one arrival a version, delayed Nesterov, dynamic local steps."""
     algorithm = algorithm_of(settings_of("async-local-sgd"))
-    assert algorithm.aggregator.outer == DelayedNesterov(0.7, 0.9, arrivals=4, early=0.0)
+    assert algorithm.aggregator.outer == DelayedNesterov(0.5, 0.5, arrivals=4, early=0.0)
     assert (algorithm.quorum, algorithm.settings.grace_s) == (1, 0.0)
     assert algorithm.settings.local_steps == "dynamic"
     assert algorithm.alignment == Carry()
