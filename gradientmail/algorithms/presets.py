@@ -1,8 +1,8 @@
 """Presets: the settings each paper names, by the name ``algorithm`` takes in ``run.toml``.
 
 What a paper leaves open (poll intervals, leases) keeps the default of ``RunSettings``. The outer
-step of DiLoCo and its kin is what docs/results.md found best, not the papers' momentum of .9, which
-wants hundreds of versions (docs/decisions/0024-outer-steps.md).
+step of DiLoCo and its kin is what docs/results.md found best, not the papers' momentum of .9,
+which wants hundreds of versions (docs/decisions/0024-outer-steps.md).
 """
 
 from collections.abc import Mapping

@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 
 import numba
 import xxhash
+from numba.core import config
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _njit: Any = numba.njit
 """Without its types: a kernel keeps those it is written with."""
 
-_numba: Any = numba.config
+_config: Any = config
 
 
 def kernel(function: Function) -> Function:
@@ -31,13 +32,13 @@ def kernel(function: Function) -> Function:
     It runs without the GIL. Indices are not checked and must not be negative.
     """
     settings = {"nogil": True, "error_model": "numpy"}
-    configured, _numba.CACHE_DIR = _numba.CACHE_DIR, str(cache_folder(_numba.CACHE_DIR))
+    configured, _config.CACHE_DIR = _config.CACHE_DIR, str(cache_folder(_config.CACHE_DIR))
     try:
         compiled: Function = _njit(cache=True, **settings)(function)
     except RuntimeError:  # numba found no place to write
         compiled = _njit(**settings)(function)
     finally:
-        _numba.CACHE_DIR = configured
+        _config.CACHE_DIR = configured
     return compiled
 
 
