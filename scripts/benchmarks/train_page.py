@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from benchmarks.frame import ROOT, Figure
 from benchmarks.training import Task, parameters_of
@@ -53,15 +53,14 @@ def _task(task: Task) -> str:
 
 
 def _table(titles: Mapping[str, str], found: Found) -> list[str]:
-    """Return the table, best loss first. A row is compared with all-reduce seed by seed."""
-    baseline = {row.seed: row.loss for row in found.get("all-reduce", ())}
+    """Return the table, the best first."""
     lines = [
         "| | held-out loss | spread | against all-reduce | bits up | bits down | seeds | CPU s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, rows in sorted(found.items(), key=lambda item: _mean(item[1], "loss")):
+    for name, above in _ranked(found):
+        rows = found[name]
         losses = [row.loss for row in rows]
-        above = [100 * (row.loss / baseline[row.seed] - 1) for row in rows if row.seed in baseline]
         lines.append(
             f"| {titles[name]} | {statistics.mean(losses):.4f} "
             f"| {min(losses):.4f} .. {max(losses):.4f} "
@@ -70,6 +69,16 @@ def _table(titles: Mapping[str, str], found: Found) -> list[str]:
             f"| {len(rows)} | {_mean(rows, 'cpu_s'):.0f} |"
         )
     return lines
+
+
+def _ranked(found: Found) -> list[tuple[str, list[float]]]:
+    """Return names and percents above all-reduce, seed by seed; the best first."""
+    baseline = {row.seed: row.loss for row in found.get("all-reduce", ())}
+    above = {
+        name: [100 * (row.loss / baseline[row.seed] - 1) for row in rows if row.seed in baseline]
+        for name, rows in found.items()
+    }
+    return sorted(above.items(), key=lambda item: statistics.mean(item[1] or [0.0]))
 
 
 def _bars(bars: Sequence[Figure]) -> list[str]:
@@ -90,34 +99,34 @@ def _mean(rows: Sequence[Row], field: str) -> float:
 
 
 def plot(titles: Mapping[str, str], found: Found, path: Path) -> None:
-    """Draw held-out loss over bits exchanged: each row's mean, and its seeds."""
+    """Draw how far each row is above all-reduce, and the bits that its learners exchanged."""
     import matplotlib as mpl  # noqa: PLC0415 - takes a second, and only the page needs it
 
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "gradientmail"
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    figure, axes = plt.subplots(figsize=(9.0, 5.5), layout="constrained")
-    drawn: Any = axes
-    for name, rows in found.items():
-        bits = _mean(rows, "up_bits") + _mean(rows, "down_bits")
-        if not bits:
-            drawn.axhline(_mean(rows, "loss"), color="#999999", linewidth=0.8)
-            drawn.text(1.0, _mean(rows, "loss"), titles[name], fontsize=7, va="bottom")
-            continue
-        drawn.plot([bits] * len(rows), [row.loss for row in rows], ".", color="#56b4e9", zorder=2)
-        drawn.plot([bits], [_mean(rows, "loss")], "o", color="#0072b2", zorder=3)
-        drawn.annotate(
-            titles[name],
-            (bits, _mean(rows, "loss")),
-            xytext=(5, 3),
-            textcoords="offset points",
-            fontsize=7,
-        )
-    drawn.set_xscale("log")
-    drawn.set_xlabel("payload bits up and down, per parameter and learner")
-    drawn.set_ylabel("held-out nats per byte")
-    drawn.set_title("Loss over bits exchanged, equal tokens")
-    drawn.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, metadata={"Date": None})
+    ranked = _ranked(found)[::-1]
+    figure, both = plt.subplots(
+        ncols=2,
+        sharey=True,
+        width_ratios=[2.0, 1.0],
+        figsize=(9.0, 1.2 + 0.24 * len(ranked)),
+        layout="constrained",
+    )
+    losses, bits = both
+    losses.axvline(0.0, color="#d55e00", linewidth=0.8)
+    for place, (name, above) in enumerate(ranked):
+        losses.plot(above, [place] * len(above), ".", color="#56b4e9")
+        losses.plot([statistics.mean(above or [0.0])], [place], "o", color="#0072b2")
+        exchanged = _mean(found[name], "up_bits") + _mean(found[name], "down_bits")
+        bits.barh(place, exchanged, color="#999999")
+    losses.set_yticks(range(len(ranked)), [titles[name] for name, _ in ranked], fontsize=7)
+    losses.set_xlabel("% above the loss of all-reduce, each seed and the mean")
+    bits.set_xscale("log")
+    bits.set_xlabel("bits a parameter")
+    for axes in both:
+        axes.grid(axis="y", linewidth=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
