@@ -197,7 +197,7 @@ def by_name(values: Mapping[str, Any]) -> dict[str, Any]:
     Example:
         >>> from gradientmail.algorithms.outer.sgd import Nesterov
         >>> by_name({"outer": Nesterov(lr=0.4), "quorum": 2})
-        {'outer': 'nesterov', 'outer_lr': 0.5, 'outer_settings': {'momentum': 0.5}, 'quorum': 2}
+        {'outer': 'nesterov', 'outer_lr': 0.4, 'outer_settings': {'momentum': 0.9}, 'quorum': 2}
     """
     named: dict[str, Any] = {}
     for key, value in values.items():
