@@ -10,6 +10,8 @@ import pytest
 import gradientmail as gm
 from gradientmail.config import NodeSettings
 from gradientmail.errors import NotJoinedError, SettingsError
+from gradientmail.learner import outbox
+from gradientmail.learner.posts import Encoded, encode_delta
 from gradientmail.learner.state import StateDir
 from gradientmail.testing.faulty import Fault, FaultyStore, always
 from tests.learner.test_session import (
@@ -99,9 +101,20 @@ def test_a_position_of_numpy_numbers_is_saved(url: Path, tmp_path: Path) -> None
 
 
 def test_saving_that_is_held_up_for_long_is_told_once(
-    url: Path, tmp_path: Path, faulty: FaultyStore, caplog: pytest.LogCaptureFixture
+    url: Path,
+    tmp_path: Path,
+    faulty: FaultyStore,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     faulty.plan = always("put", Fault.NOT_APPLIED, "mail/")
+    may_encode = threading.Event()
+
+    def encode_when_allowed(*args: Any) -> Encoded:
+        may_encode.wait()
+        return encode_delta(*args)
+
+    monkeypatch.setattr(outbox, "encode_delta", encode_when_allowed)
     node = NodeSettings(save_every_s=1e-6, retry_deadline_s=0.05)
     learner = gm.Learner(
         str(url), make_model(0.0), name="ann", state_dir=tmp_path / "state", node=node
@@ -112,6 +125,7 @@ def test_saving_that_is_held_up_for_long_is_told_once(
         learner.request_stop()
         for _ in range(3):
             learner.step(tokens=1)
+        may_encode.set()
     assert caplog.text.count("no state was saved for") == 1
     assert "left before the last contribution" in caplog.text
 
