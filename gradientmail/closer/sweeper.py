@@ -3,9 +3,11 @@
 from gradientmail.clock import fresh_nonce
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.fleet import Fleet
+from gradientmail.errors import StoreUnavailableError
 from gradientmail.protocol.sweeping import NOTHING_SWEPT, Sweeping
 from gradientmail.records import keys
 from gradientmail.records.control import Boundary
+from gradientmail.run import Version
 
 PIN_PRESENCES = 10
 """How many times ``presence_s`` one reader may hold one version."""
@@ -25,20 +27,26 @@ class Sweeper:
             max_pin_s=PIN_PRESENCES * settings.presence_s,
         )
 
-    async def sweep(self, head: int) -> None:
-        """Delete what the newest version ``head`` makes superfluous; nothing in a retained run."""
+    async def sweep(self, head: Version) -> None:
+        """Delete what the newest version ``head`` makes superfluous; nothing in a retained run.
+
+        Raises:
+            StoreUnavailableError: a commit came damaged; a later sweep may know what is needed.
+        """
         if self._desk.run.manifest.settings.retain:
             return
         mailbox, fragment = self._desk.run.mailbox, self._fragment
         if not self._known:
             # No sweeper announces more than that; to believe another one would delete the head.
-            boundary = min(await mailbox.newest_boundary(fragment), head - self._sweeping.keep)
+            boundary = min(
+                await mailbox.newest_boundary(fragment), head.number - self._sweeping.keep
+            )
             self._sweeping = self._sweeping.from_boundary(boundary)
             self._known = True
         before = self._sweeping.boundary
         pinned = self._fleet.pinned(fragment)
         now = self._desk.clock.now()
-        self._sweeping = self._sweeping.observed(now=now, head=head, pinned=pinned)
+        self._sweeping = self._sweeping.observed(now=now, head=head.number, pinned=pinned)
         if self._sweeping.boundary in (before, NOTHING_SWEPT):
             return
         await self._announce()
@@ -67,11 +75,18 @@ class Sweeper:
         )
         await self._desk.run.mailbox.create_boundary(boundary)
 
-    async def _referenced(self, head: int) -> set[str]:
-        """Return the payloads that the versions above the boundary name."""
-        referenced: set[str] = set()
-        for number in range(self._sweeping.boundary + 1, head + 1):
+    async def _referenced(self, head: Version) -> set[str]:
+        """Return the payloads that the versions above the boundary name.
+
+        Each commit has the digest of the one before: one that was damaged on its way, and names
+        another payload than it does in the store, is not believed.
+        """
+        referenced, above = {ref.key for ref in head.payloads.values()}, head
+        for number in range(head.number - 1, self._sweeping.boundary, -1):
             version = await self._desk.run.version(self._fragment, number)
-            if version is not None:
-                referenced |= {ref.key for ref in version.payloads.values()}
+            parent = above.record.parent if above.record else None
+            if version is None or version.digest != parent:
+                raise StoreUnavailableError(f"version {number} did not come as it was committed")
+            referenced |= {ref.key for ref in version.payloads.values()}
+            above = version
         return referenced

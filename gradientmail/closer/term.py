@@ -183,6 +183,6 @@ class TermOfOffice:
         while True:
             fragment = await self._to_sweep.get()
             try:
-                await self._sweepers[fragment].sweep(self._closers[fragment].present.number)
+                await self._sweepers[fragment].sweep(self._closers[fragment].present)
             except StoreError as exc:  # what is not swept now is found by a later sweep
                 self._desk.log.warning("could not sweep: %s", exc, extra={"fragment": fragment})

@@ -120,7 +120,7 @@ def _swept_commits() -> list[Patch]:
     """The sweep takes old commits along."""
     sweep = Sweeper.sweep
 
-    async def sweep_all(self: Sweeper, head: int) -> None:
+    async def sweep_all(self: Sweeper, head: Version) -> None:
         await sweep(self, head)
         mine = vars(self)
         old = range(1, mine["_sweeping"].boundary + 1)

@@ -39,7 +39,7 @@ class Rounds:
 
     async def sweep(self) -> None:
         await self.fleet.look()
-        await self.sweeper.sweep(self.closer.present.number)
+        await self.sweeper.sweep(self.closer.present)
 
     async def versions_left(self) -> set[int]:
         entries = await self.bench.store.list(keys.payloads_of(0))
@@ -85,6 +85,28 @@ async def test_a_payload_that_an_empty_round_still_names_stays(tmp_path: Path) -
     await rounds.close()
     await rounds.sweep()
     assert await rounds.versions_left() == {7}
+
+
+async def test_a_commit_that_was_damaged_on_its_way_lets_nothing_go(tmp_path: Path) -> None:
+    """A flipped bit in a key is a commit all the same, of a payload that is not there."""
+
+    class Damaging(FaultyStore):
+        async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
+            data = await super().read(key, start, end)
+            if data is not None and key == keys.commit(0, 1):
+                return data.replace(needed.encode(), damaged.encode())
+            return data
+
+    bench = await make_bench(tmp_path, keep_versions=2)
+    rounds = Rounds(bench)
+    needed = bench.run.origin(0).params.key.partition(".")[0][-32:]
+    damaged = ("0" if needed[0] != "0" else "1") + needed[1:]
+    await rounds.close(empty=True)
+    await rounds.close()
+    rounds.sweeper = Sweeper(bench.desk(store=Damaging(bench.store, healthy)), rounds.fleet, 0)
+    with pytest.raises(StoreUnavailableError, match="did not come as it was committed"):
+        await rounds.sweep()
+    assert await bench.store.read(bench.run.origin(0).params.key) is not None
 
 
 async def test_a_live_readers_version_stays_but_not_for_ever(tmp_path: Path) -> None:
