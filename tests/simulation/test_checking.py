@@ -29,6 +29,7 @@ REGRESSIONS = {
     ("any", 3173): "a commit of which the run's name was flipped on its way ended a closer",
     ("any", 247): "a head that an older one was put over asked nobody for the next round",
     ("any", 2186): "a commit with a flipped payload's name let a sweep delete what it named",
+    ("any", 3585): "steps of a restored state counted again beside a stale post that held them",
     ("any", 509): "a flipped bit of SPARSE is a good contribution where 64 numbers were sent",
     ("any", 3115): "a stray object under mail/ was no contribution, and was not to be swept",
 }
