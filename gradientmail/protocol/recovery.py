@@ -12,10 +12,10 @@ A learner restored from its state may have posted more than the state knows of. 
 on a base, and not posted, when a newer version arrives (``Echo``):
 
     ``applied`` holds a later base --> FORGET: that self went further, and what is left was in it
-    mail against older bases may still count --> FORGET: that self may have gone further, and
-        posted it against a later base that is not used yet
-    ``applied`` holds this base --> REPEAT: post it against this base all the same, and of the two
-        at most one counts
+    mail against a base between this one and the newest may still count --> FORGET: that self may
+        have gone further, and what is left may be in what it posted there
+    ``applied`` holds this base, or mail against it may still count --> REPEAT: post it against
+        this base all the same, and of the two at most one counts
     otherwise --> NONE: nothing posted against this base counts; it goes on with the alignment
 """
 
@@ -76,9 +76,11 @@ def echo(
     ``restored``: the steps before were trained by an earlier self.
     """
     used = newest.applied.get(learner, -1)
-    if used > base or (restored and max_staleness > 0):
+    between = newest.version > base + 1 and max_staleness > 0
+    if used > base or (restored and between):
         return Echo.FORGET
-    return Echo.REPEAT if used == base else Echo.NONE
+    may_count = restored and not _is_late(base, newest, max_staleness)
+    return Echo.REPEAT if used == base or may_count else Echo.NONE
 
 
 def _is_late(base: int, newest: RoundRecord, max_staleness: int) -> bool:

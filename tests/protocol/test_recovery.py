@@ -100,9 +100,8 @@ def test_the_commits_since_decide_one_fate(
     [
         pytest.param(commit(5), False, 9, Echo.NONE, id="nobody posted it"),
         pytest.param(commit(5), True, 0, Echo.NONE, id="too late to count"),
-        pytest.param(commit(5), True, 1, Echo.FORGET, id="it may still count"),
+        pytest.param(commit(5), True, 1, Echo.REPEAT, id="it may still count"),
         pytest.param(commit(6), True, 1, Echo.FORGET, id="posted against a later base, maybe"),
-        pytest.param(commit(5, uses=4), True, 1, Echo.FORGET, id="used, and maybe posted later"),
         pytest.param(commit(5, uses=4), False, 0, Echo.REPEAT, id="this base was used"),
         pytest.param(commit(6, uses=5), True, 9, Echo.FORGET, id="a later base was used"),
     ],
