@@ -1,4 +1,4 @@
-"""A learner's looks at the head: the protocol's polling, told what the learner posts and sees."""
+"""A learner's looks at the head and at commits: the protocol's polling, told what it posts."""
 
 import math
 
@@ -22,7 +22,7 @@ class Looking:
         self._posted: dict[int, float] = {}
         self._looked_at = (0.0, 0.0)
         self._holding = False
-        self._found_by_key = 0
+        self._found_by_key, self._found_at = 0, -math.inf
 
     @property
     def looks(self) -> float:
@@ -47,9 +47,9 @@ class Looking:
             self._polling = self._polling.behind()
         else:
             now, posted = self._looked_at[0], {fragment: posted_at}
-            self._found_by_key += len(
-                self._polling.falls_due(now, head_at=now, posted=posted, eager=self._holding)
-            )
+            due = self._polling.falls_due(now, head_at=now, posted=posted, eager=self._holding)
+            if due and now != self._found_at:  # one look may find several
+                self._found_by_key, self._found_at = self._found_by_key + 1, now
             self._polling = self._polling.answered(posted_at, *self._looked_at)
 
     def called(self, due_in_s: float) -> None:
