@@ -54,13 +54,16 @@ class S3Server:
     @contextlib.contextmanager
     def exported(self) -> Iterator[None]:
         """Set these variables for a while, for ourselves and for children that we start."""
-        before = dict(os.environ)
+        before = {name: os.environ.get(name) for name in self.environment()}
         os.environ.update(self.environment())
         try:
             yield
         finally:
-            os.environ.clear()
-            os.environ.update(before)
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 @contextlib.contextmanager
