@@ -27,16 +27,11 @@ from gradientmail.algorithm import FAST, SLOW
 from gradientmail.clock import fresh_nonce
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.ending import Ending
-from gradientmail.learner.neighbours import (
-    Neighbours,
-    Posting,
-    Vectors,
-    last_repeatable,
-    own_version,
-)
+from gradientmail.learner.neighbours import Neighbours, Posting, Vectors, own_version
 from gradientmail.learner.peers import Peers
 from gradientmail.learner.posts import Arrival, Draft, Progress, Trained
 from gradientmail.learner.presence import Beats
+from gradientmail.protocol.recovery import last_repeatable
 from gradientmail.protocol.topology import mixing
 from gradientmail.records import keys
 from gradientmail.records.commit import Participant, RoundRecord
@@ -160,7 +155,8 @@ class Gossip(Ending):
         for fragment in range(len(self._run.layouts)):
             arrival = held.get(fragment)
             at = arrival.version.number if arrival else 0
-            ahead = await self._neighbours.newest(fragment, beyond=last_repeatable(self._run, at))
+            beyond = last_repeatable(at, keep_versions=self._settings.keep_versions)
+            ahead = await self._neighbours.newest(fragment, beyond=beyond)
             if ahead is not None and arrival is not None:
                 record = self._record(ahead.version, None)
                 version = dataclasses.replace(ahead.version, record=record)
@@ -221,7 +217,9 @@ class Gossip(Ending):
         heard = await self._listen(posting)
         momentum = self.outbox.residuals[fragment]
         mixed: Mixed = await self._desk.offload(self._mix, posting, heard, momentum)
-        left_behind = heard.newest > last_repeatable(self._run, posting.version)
+        left_behind = heard.newest > last_repeatable(
+            posting.version, keep_versions=self._settings.keep_versions
+        )
         number = heard.newest - 1 if left_behind else posting.version
         version = own_version(self._run, fragment, number)
         record = self._record(version, posting)

@@ -180,14 +180,6 @@ def _decoded(payload_format: PayloadFormat, data: bytes) -> Vectors:
     return {section: decoded(data, payload_format, section=section) for section in sections}
 
 
-def last_repeatable(run: Run, version: int) -> int:
-    """Return up to which version others may be, and still have what comes after ``version``.
-
-    A learner that was killed goes through these rounds again, from what was posted then.
-    """
-    return version + 1 + run.manifest.settings.keep_versions
-
-
 def own_version(run: Run, fragment: int, number: int) -> Version:
     """Return a version that only the learner itself knows; its payload is in no store."""
     origin = run.origin(fragment)

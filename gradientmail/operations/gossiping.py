@@ -14,8 +14,9 @@ from torch import Tensor
 
 from gradientmail.algorithm import FAST
 from gradientmail.errors import PayloadError, RecordError, SettingsError
-from gradientmail.learner.neighbours import judged, last_repeatable, posts
+from gradientmail.learner.neighbours import judged, posts
 from gradientmail.operations.verified import Fault, FragmentVerified, NotDerived
+from gradientmail.protocol.recovery import last_repeatable
 from gradientmail.records import keys
 from gradientmail.records.keys import GossipKey
 from gradientmail.run import Run
@@ -65,7 +66,7 @@ async def mean_posted(
         else:
             return Mean(
                 params=(total / len(chosen)).float(),
-                version=max(key.version for key in chosen),
+                version=_newest(chosen),
                 learners=frozenset(key.learner for key in chosen),
             )
 
@@ -78,7 +79,7 @@ def _chosen(
         key for key in there if learner in (None, key.learner) and version in (None, key.version)
     ]
     newest = {key.learner: key for key in sorted(asked, key=lambda key: key.version)}
-    last = max((key.version for key in newest.values()), default=0)
+    last = _newest(newest.values())
     if not newest:
         by = "" if learner is None else f" of {learner!r}"
         for_version = "" if version is None else f" for version {version}"
@@ -87,7 +88,12 @@ def _chosen(
         raise SettingsError(
             f"no post{by}{for_version} is kept; there are those of {names}, for versions {numbers}"
         )
-    return [key for key in newest.values() if last <= last_repeatable(run, key.version)]
+    keep_versions = run.manifest.settings.keep_versions
+    return [
+        key
+        for key in newest.values()
+        if last <= last_repeatable(key.version, keep_versions=keep_versions)
+    ]
 
 
 def _params(run: Run, key: GossipKey, data: bytes) -> Tensor:

@@ -15,7 +15,8 @@ on a base, and not posted, when a newer version arrives (``Echo``):
     mail against a base between this one and the newest may still count --> FORGET: that self may
         have gone further, and what is left may be in what it posted there
     ``applied`` holds this base, or mail against it may still count --> REPEAT: post it against
-        this base all the same, and of the two at most one counts
+        this base all the same, and of the two at most one counts (what that self had carried into
+        mail against the newest can count beside it: docs/promises.md, "What is not promised")
     otherwise --> NONE: nothing posted against this base counts; it goes on with the alignment
 """
 
@@ -76,11 +77,10 @@ def echo(
     ``restored``: the steps before were trained by an earlier self.
     """
     used = newest.applied.get(learner, -1)
-    between = newest.version > base + 1 and max_staleness > 0
-    if used > base or (restored and between):
+    stale_counts = restored and max_staleness > 0
+    if used > base or (stale_counts and newest.version > base + 1):
         return Echo.FORGET
-    may_count = restored and not _is_late(base, newest, max_staleness)
-    return Echo.REPEAT if used == base or may_count else Echo.NONE
+    return Echo.REPEAT if used == base or stale_counts else Echo.NONE
 
 
 def _is_late(base: int, newest: RoundRecord, max_staleness: int) -> bool:
@@ -101,3 +101,11 @@ def reason_rejected(key: str, record: RoundRecord) -> str | None:
     """Return why the object under ``key`` was rejected; None when ``record`` does not name it."""
     reasons = (rejection.reason for rejection in record.rejected if rejection.key == key)
     return next(reasons, None)
+
+
+def last_repeatable(version: int, *, keep_versions: int) -> int:
+    """Return up to which version neighbours may be, and still have what comes after ``version``.
+
+    A learner that was killed goes through these rounds again, from what was posted then.
+    """
+    return version + 1 + keep_versions

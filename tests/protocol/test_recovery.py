@@ -10,6 +10,7 @@ from gradientmail.protocol.recovery import (
     echo,
     fate,
     is_applied,
+    last_repeatable,
     reason_rejected,
 )
 from gradientmail.records.commit import Participant, Rejection, RoundRecord
@@ -102,6 +103,8 @@ def test_the_commits_since_decide_one_fate(
         pytest.param(commit(5), True, 0, Echo.NONE, id="too late to count"),
         pytest.param(commit(5), True, 1, Echo.REPEAT, id="it may still count"),
         pytest.param(commit(6), True, 1, Echo.FORGET, id="posted against a later base, maybe"),
+        pytest.param(commit(6), True, 0, Echo.NONE, id="nothing stale counts"),
+        pytest.param(commit(6), False, 9, Echo.NONE, id="far on, and nobody else posted it"),
         pytest.param(commit(5, uses=4), False, 0, Echo.REPEAT, id="this base was used"),
         pytest.param(commit(6, uses=5), True, 9, Echo.FORGET, id="a later base was used"),
     ],
@@ -111,6 +114,10 @@ def test_what_an_earlier_self_may_have_posted_counts_once(
 ) -> None:
     found = echo("alice", 4, newest, restored=restored, max_staleness=max_staleness)
     assert found is expected
+
+
+def test_a_neighbour_can_repeat_as_many_rounds_as_posts_are_kept() -> None:
+    assert last_repeatable(4, keep_versions=3) == 8
 
 
 def test_another_learners_work_is_not_ours() -> None:
