@@ -42,7 +42,7 @@ class Collected:
 class Collecting:
     """The mail of one round: judged as it arrives, each object once.
 
-    What a verdict costs does not grow with their number, or a round would cost its square.
+    No verdict is gone through again for a later one, or a round would cost its square.
     """
 
     desk: Desk

@@ -17,7 +17,6 @@ from gradientmail.algorithms.merge import Coefficients
 from gradientmail.algorithms.reduce import BLOCK
 from gradientmail.codecs import native
 from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
-from gradientmail.codecs.native import DTYPES
 from gradientmail.codecs.precision import Precision
 from gradientmail.codecs.streaming import PayloadReader
 
@@ -93,7 +92,7 @@ class Fused:
         count, entries = len(self.sources), self.precision.entries
         arrays = {
             entry.name: self._room(
-                entry.name, count, (high - low) // entry.per, DTYPES[entry.dtype]
+                entry.name, count, (high - low) // entry.per, native.DTYPES[entry.dtype]
             )
             for entry in entries
         }

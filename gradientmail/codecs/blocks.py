@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from gradientmail.codecs import native
-from gradientmail.codecs.coarse import Signs, Ternary
 from gradientmail.codecs.grids import Grid, grid_of
 from gradientmail.codecs.layout import ALIGN, TILE, FragmentLayout
 from gradientmail.codecs.precision import Precision
@@ -40,12 +39,6 @@ _MAX_BASE = ((127 + 100) << 3) - 255 + _HEADROOM  # the base of a tile that reac
 NOISE = 32 / 12
 """Of a block of 32 on an even grid, in squares of its step."""
 
-_FLOATS = {
-    Precision.F32: torch.float32,
-    Precision.F16: torch.float16,
-    Precision.BF16: torch.bfloat16,
-}
-
 
 class Coarse(Protocol):
     """A format that has no grid and no bases, whose magnitudes were checked."""
@@ -59,11 +52,7 @@ class Coarse(Protocol):
         ...
 
 
-_COARSE: Mapping[Precision, Coarse] = {
-    Precision.I2: Ternary(),
-    Precision.SIGN: Signs(),
-    Precision.SPARSE: TopK(),
-}
+_COARSE: Mapping[Precision, Coarse] = {**native.COARSE, Precision.SPARSE: TopK()}
 
 
 def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -> EncodedChunk:
@@ -86,7 +75,7 @@ def encode_chunk(x: Tensor, precision: Precision, noise: Tensor | None = None) -
         check_magnitude(x, LIMIT)
         return _COARSE[precision].encode(x)
     if precision.block is None:
-        dtype = _FLOATS[precision]
+        dtype = native.DTYPES[precision.value]
         check_magnitude(x, min(LIMIT, torch.finfo(dtype).max))
         return {"values": x.to(dtype, copy=True)}
     rows = x.view(-1, precision.block)

@@ -282,7 +282,12 @@ def squares_of(x: Array, room: Array, out: Array) -> None:
 @kernel
 def block_squares(x: Array, out: Array) -> None:
     """Fill the sum of squares of each block of ``ALIGN`` of whole tiles."""
-    room = np.empty((2, PIECE), np.float64)
+    squares_of_pieces(x, np.empty((2, PIECE), np.float64), out)
+
+
+@kernel
+def squares_of_pieces(x: Array, room: Array, out: Array) -> None:
+    """Fill the same, with ``room`` for what ``squares_of`` holds meanwhile."""
     for piece in range(x.size // PIECE):
         at = piece * _BLOCKS
         squares_of(x[piece * PIECE : piece * PIECE + PIECE], room, out[at : at + _BLOCKS])

@@ -47,7 +47,7 @@ _FORMS: Final = {
 _FLOATS: Final = {Precision.F32: 0, Precision.F16: 1, Precision.BF16: 2}
 """See ``decoding.F32``."""
 
-_COARSE: Final[Mapping[Precision, Ternary | Signs]] = {
+COARSE: Final[Mapping[Precision, Ternary | Signs]] = {
     Precision.I2: Ternary(),
     Precision.SIGN: Signs(),
 }
@@ -215,7 +215,7 @@ def combine(
     if precision in _FLOATS:
         rows = entries[0].view(np.uint8)
         return not _kernels.decoding.combine_floats(_FLOATS[precision], rows, *numbers)
-    if precision in _COARSE:
+    if precision in COARSE:
         return not _kernels.decoding.combine_coarse(_table(precision), entries, *numbers)
     if precision is Precision.SPARSE:
         combine_tiles = _kernels.picking.combine_tiles
@@ -265,7 +265,7 @@ def _table(precision: Precision) -> Array:
         "scales": torch.ones(numbers // ALIGN, dtype=torch.bfloat16),
         "codes": torch.arange(256, dtype=torch.uint8),
     }
-    values = _COARSE[precision].decode(entries, torch.empty(numbers))
+    values = COARSE[precision].decode(entries, torch.empty(numbers))
     return values.view(torch.int64).view(256, -1).numpy()
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from gradientmail.codecs.compiling import kernel
-from gradientmail.codecs.decoding import PIECE, squares_of
+from gradientmail.codecs.decoding import PIECE, squares_of_pieces
 from gradientmail.codecs.layout import ALIGN, TILE
 from gradientmail.codecs.rounding import Array, Number
 from gradientmail.codecs.sparse import KEPT, LEAST, REFINEMENTS
@@ -245,9 +245,9 @@ def combine_tiles(
             add_read(read, count, own, factors[0, n], summed)
             if factors.shape[0] == 2:
                 add_read(read, count, own, factors[1, n], unit)
-        squares_of_tile(summed, room, squares[at : at + blocks])
+        squares_of_pieces(summed, room, squares[at : at + blocks])
         if factors.shape[0] == 2:
-            squares_of_tile(unit, room, unit_squares[at : at + blocks])
+            squares_of_pieces(unit, room, unit_squares[at : at + blocks])
     return 0
 
 
@@ -260,15 +260,6 @@ def add_read(
     for i in range(count):
         place = places[i]
         summed[place] = summed[place] + values[i] * factors[slots[place // ALIGN]]
-
-
-@kernel
-def squares_of_tile(x: Array, room: Array, out: Array) -> None:
-    """Fill the sum of squares of each block."""
-    blocks = PIECE // ALIGN
-    for piece in range(TILE // PIECE):
-        inside = x[piece * PIECE : piece * PIECE + PIECE]
-        squares_of(inside, room, out[piece * blocks : piece * blocks + blocks])
 
 
 @kernel

@@ -101,10 +101,10 @@ class PayloadWriter:
         """Write by kernels, through room that is used again: fresh memory is slow."""
         rooms = self._rooms[precision, x.numel()]
         room = rooms.pop() if rooms else native.Room.to_encode(x.numel(), precision)
-        if not native.encode(x.view(-1), precision, room):
-            encode_chunk(x, precision)  # says why
-        self._put(section, start, room.entries)
-        sent = decode_chunk(room.entries, precision)
+        encoded = native.encode(x.view(-1), precision, room)
+        chunk = room.entries if encoded else encode_chunk(x, precision)
+        self._put(section, start, chunk)
+        sent = decode_chunk(chunk, precision)
         rooms.append(room)
         return sent
 

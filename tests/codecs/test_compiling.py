@@ -4,6 +4,8 @@ import pytest
 
 pytest.importorskip("numba")
 
+from numba.core import config
+
 from gradientmail.codecs import encoding, rounding
 from gradientmail.codecs.compiling import cache_folder
 
@@ -46,4 +48,4 @@ def test_the_cache_lies_beside_the_sources_else_in_the_users_cache(
 @pytest.mark.parametrize("kernel", [encoding.predict_steps, rounding.cells_of])
 def test_kernels_are_kept_there(kernel: object) -> None:
     folder = kernel.stats.cache_path  # type: ignore[attr-defined]
-    assert cache_folder() in Path(folder).parents
+    assert cache_folder(config.CACHE_DIR) in Path(folder).parents
