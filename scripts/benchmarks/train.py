@@ -108,8 +108,8 @@ TITLES = {
     "diloco-nf4-both": "DiLoCo, NF4 up and down",
     "streaming": "Streaming DiLoCo, E2M1 up",
     "streaming-nf4-both": "Streaming DiLoCo, NF4 up and down, every 75 steps",
-    "decoupled": "Decoupled DiLoCo, radial-directional mean",
-    "decoupled-half": "Decoupled DiLoCo, radial-directional mean at half the rate",
+    "decoupled": "Decoupled DiLoCo, radial-directional mean, outer rate .5",
+    "decoupled-half": "Decoupled DiLoCo, radial-directional mean, outer rate .25 (the preset)",
     "decoupled-mean": "Decoupled DiLoCo, plain mean",
     "alone": "one learner alone, all tokens",
     "diloco-paper": "DiLoCo, outer momentum .9 as in the paper",
@@ -126,7 +126,7 @@ TITLES = {
     "diloco-sparse-without": "DiLoCo, sparse up, no feedback",
     "diloco-sparse-decay": "DiLoCo, sparse up, feedback with decay .95",
     "diloco-sign": "DiLoCo, signs up",
-    "decoupled-unequal": "Decoupled DiLoCo, radial-directional mean, speeds 1, .8, .5, .25",
+    "decoupled-unequal": "Decoupled DiLoCo, outer rate .5, speeds 1, .8, .5, .25",
     "delayed-nesterov": "delayed Nesterov with DyLU, speeds 1, .8, .5, .25",
 }
 

@@ -111,7 +111,7 @@ def test_saving_that_is_held_up_for_long_is_told_once(
     may_encode = threading.Event()
 
     def encode_when_allowed(*args: Any) -> Encoded:
-        may_encode.wait()
+        assert may_encode.wait(30.0), "the learner's steps are over by then"
         return encode_delta(*args)
 
     monkeypatch.setattr(outbox, "encode_delta", encode_when_allowed)

@@ -1,5 +1,7 @@
 """Who is live: by change alone, on one clock, and never dead because the closer slept."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,6 +89,12 @@ def test_a_learner_that_shows_itself_is_live_however_the_closer_looks(
         liveness = liveness.observed(origin + now, {"a": str(now // beats_s)})
         assert liveness.live(origin + now) == {"a"}
         assert liveness.live(origin + now + 300.0) == {"a"}
+
+
+def test_it_says_until_when_nobody_falls_silent_unless_it_is_stalled_already() -> None:
+    liveness = seen((0, {"a": "t1"}))
+    assert liveness.steady_until(1) == PRESENCE_S / 2, "then it stalls, and nobody falls silent"
+    assert liveness.steady_until(PRESENCE_S) == math.inf
 
 
 @given(
