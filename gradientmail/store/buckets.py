@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -52,20 +53,35 @@ GetPart = Callable[[int, int, str | None], Awaitable[Part | None]]
 async def fetch_parts(
     get: GetPart, path: Path, limit_bytes: int, offload: Offload
 ) -> Fetched | None:
-    """Write an object into ``path``, a few parts side by side; see ``Store.fetch``."""
+    """Write an object into ``path``; see ``Store.fetch``.
+
+    A few parts are on their way side by side, and go on while one is written.
+    """
     first = await get(0, max(1, min(limit_bytes, PART_BYTES)), None)
     if first is None:
         return None
     with sink_to(path, limit_bytes) as sink:
         sink.expect(first.size_bytes)
-        await offload(sink.write, first.data)
         starts = iter(range(len(first.data), first.size_bytes, PART_BYTES))
-        while batch := list(islice(starts, PARTS_IN_FLIGHT)):
-            asked = (get(start, start + PART_BYTES, first.tag) for start in batch)
-            for part in await asyncio.gather(*asked):
+        asked: deque[asyncio.Future[Part | None]] = deque()
+
+        def ask() -> None:
+            for start in islice(starts, PARTS_IN_FLIGHT - len(asked)):
+                asked.append(asyncio.ensure_future(get(start, start + PART_BYTES, first.tag)))
+
+        try:
+            ask()
+            await offload(sink.write, first.data)
+            while asked:
+                part = await asked.popleft()
                 if part is None:
                     raise StoreUnavailableError(f"the object for {path} was deleted meanwhile")
+                ask()
                 await offload(sink.write, part.data)
+        finally:
+            for one in asked:
+                one.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
     return sink.fetched()
 
 

@@ -14,6 +14,7 @@ import fcntl
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from io import BufferedReader
+from operator import attrgetter
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -178,9 +179,10 @@ def _list(root: Path, prefix: str, after: str) -> Sequence[Entry]:
                     if _may_hold(f"{key}/", prefix, after):
                         pending.append(key)
                 elif not found.name.startswith(".") and key.startswith(prefix) and key > after:
-                    with contextlib.suppress(FileNotFoundError):
-                        entries.append(_entry(key, found))
-    return sorted(entries, key=lambda entry: entry.key)
+                    entry = _entry(key, found)
+                    if entry is not None:
+                        entries.append(entry)
+    return sorted(entries, key=attrgetter("key"))
 
 
 def _may_hold(directory: str, prefix: str, after: str) -> bool:
@@ -197,8 +199,12 @@ def _scan(directory: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _entry(key: str, found: os.DirEntry[str]) -> Entry:
-    status = found.stat()
+def _entry(key: str, found: os.DirEntry[str]) -> Entry | None:
+    """Return what is listed of one file; None when it is gone."""
+    try:
+        status = found.stat()
+    except FileNotFoundError:
+        return None
     tag = f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
     return Entry(key, status.st_size, tag)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gradientmail.errors import StoreUnavailableError
+from gradientmail.errors import StoreFullError, StoreUnavailableError
 from gradientmail.store.base import Entry
 from gradientmail.store.buckets import (
     PART_BYTES,
@@ -98,6 +98,48 @@ def test_parts_of_a_fetch_are_few_at_a_time_and_of_one_object(tmp_path: Path) ->
     assert fetch(get, tmp_path / "out") == 6 * PART_BYTES + 5
     assert get.state["most"] == PARTS_IN_FLIGHT
     assert get.state["served"] == 7
+
+
+def test_parts_go_on_coming_while_one_is_written(tmp_path: Path) -> None:
+    serve = large_object(parts=3)
+
+    async def fetched() -> int:
+        last = asyncio.Event()
+
+        async def get(start: int, end: int, tag: str | None) -> Part | None:
+            part = await serve(start, end, tag)
+            if start == 2 * PART_BYTES:
+                last.set()
+            return part
+
+        async def offload(write: Callable[..., object], data: bytes) -> object:
+            await asyncio.wait_for(last.wait(), timeout=10)
+            return write(data)
+
+        return (await fetch_parts(get, tmp_path / "out", 1 << 40, offload)).size_bytes
+
+    assert asyncio.run(fetched()) == 2 * PART_BYTES + 5
+
+
+def test_a_disk_that_fills_ends_the_parts_on_their_way(tmp_path: Path) -> None:
+    ended = []
+
+    async def get(start: int, end: int, tag: str | None) -> Part:
+        if start:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(tag)
+        return Part(bytes(end), 3 * end, "t")
+
+    async def offload(*_: object) -> object:
+        await asyncio.sleep(0)  # the others are under way
+        raise StoreFullError("full")
+
+    with pytest.raises(StoreFullError):
+        asyncio.run(fetch_parts(get, tmp_path / "out", 1 << 40, offload))
+    assert ended == ["t", "t"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_object_deleted_while_it_is_fetched_is_unknown(tmp_path: Path) -> None:
