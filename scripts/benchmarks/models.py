@@ -120,27 +120,36 @@ def timed(step: Callable[[], object], steps: int) -> tuple[list[float], float]:
     return taken, time.thread_time() - cpu
 
 
-QUIET_S = 0.5
-"""Between a cycle with the learner and a bare one: what is on its way shall not slow the bare."""
+WARM_STEPS = 6
+"""Bare ones before those that are timed: what is on its way from before comes to an end."""
 
 
 def compared(
     bare: Callable[[], object], with_learner: Callable[[], object], steps: int, repetitions: int
 ) -> dict[str, Any]:
-    """Time ``steps`` of each in turn, after as many that do not count."""
-    timed(bare, min(steps, 10))
+    """Time ``steps`` with the learner between two halves of as many bare ones, again and again.
+
+    Both train the same model: two copies differ by up to 8 % with where their memory happens to
+    lie. Nothing sleeps: a core that did is slow for some steps, by as much. What is left is the
+    drift of the machine's pace, some percent from one second to the next.
+    """
+    half = -(-steps // 2)
+    timed(bare, min(half, 10))
     timed(with_learner, 2 * steps)
     found: dict[str, Any] = {"mean": [], "cpu": [], "worst": [], "bare_worst": []}
     bare_s, bare_cpu_s = [], []
     for _ in range(repetitions):
-        time.sleep(QUIET_S)
-        plain, plain_cpu = timed(bare, steps)
-        ours, ours_cpu = timed(with_learner, steps)
+        cycle = []
+        for step, count in ((bare, half), (with_learner, steps), (bare, half)):
+            timed(bare, WARM_STEPS)
+            cycle.append(timed(step, count))
+        (before, before_cpu), (ours, ours_cpu), (after, after_cpu) = cycle
+        plain, plain_cpu = [*before, *after], (before_cpu + after_cpu) / (2 * half)
         median = statistics.median(plain)
         bare_s.append(median)
-        bare_cpu_s.append(plain_cpu / steps)
-        found["mean"].append(sum(ours) / sum(plain))
-        found["cpu"].append(ours_cpu / plain_cpu)
+        bare_cpu_s.append(plain_cpu)
+        found["mean"].append(statistics.mean(ours) / statistics.mean(plain))
+        found["cpu"].append(ours_cpu / steps / plain_cpu)
         found["worst"].append(max(ours) / median - 1.0)
         found["bare_worst"].append(max(plain) / median - 1.0)
     found |= {"bare_s": statistics.median(bare_s), "bare_cpu_s": statistics.median(bare_cpu_s)}

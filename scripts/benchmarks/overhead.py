@@ -2,7 +2,7 @@
 
 One compute thread, pinned to one core; the learner's exchange and the closer, a process of its
 own, have the other. A repetition is one cycle of H bare steps and one of H steps with the learner,
-each on its own copy of the model; steps that take a snapshot and steps that align are in it.
+of the same model; steps that take a snapshot and steps that align are in it.
 """
 
 import os
@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ from benchmarks.models import compared, trainer
 
 CASES = (("gpt", 20, 1), ("gpt", 40, 4), ("gpt", 80, 8), ("conv", 20, 1), ("conv", 40, 4))
 
+_STEPS = 500
+"""Timed with the learner, at least: a percent of a step is less than steps differ."""
+
 PEERS = (
     (peers.GRADIENTMAIL_002, "peer_gradientmail"),
     (peers.TORCHFT, "peer_torchft"),  # alone: a second replica group would have to wait for it
@@ -42,11 +46,14 @@ def run(options: Options) -> Iterator[Result]:
     """Measure."""
     cases = {"tiny": (("conv", 2, 1),), "quick": (("conv", 20, 1),), "full": CASES}[options.size]
     for kind, sync_every, fragments in cases:
-        arguments = (kind, sync_every, fragments, options.repetitions)
+        times = options.repetitions
+        if options.size == "full":
+            times = max(times, _STEPS // sync_every)
+        arguments = (kind, sync_every, fragments, times)
         case = f"{kind}, H {sync_every}, P {fragments}"
         found = in_child("benchmarks.overhead:measured", *arguments)
         yield from figures(case, found, "ours")
-        if options.peer:
+        if options.peer and fragments == 1:
             yield from _peer(case, arguments)
 
 
@@ -75,6 +82,12 @@ def figures(case: str, found: dict[str, Any], of: str) -> Iterator[Figure]:
         cpu_s=found["bare_cpu_s"],
         of=of,
     )
+    if "inside_s" in found:
+        yield Figure(
+            what=f"{case}: in learner.step alone, CPU seconds of the training thread",
+            value=round(100.0 * found["inside_s"] / found["bare_cpu_s"], 2),
+            unit="% of a bare step",
+        )
     worst = found["worst"]
     bare_worst = statistics.median(found["bare_worst"])
     yield Figure(
@@ -96,7 +109,7 @@ def measured(kind: str, sync_every: int, fragments: int, repetitions: int) -> di
     """Train bare and with a learner in turn; return ratios, repetition by repetition."""
     torch.set_num_threads(1)
     cores = sorted(os.sched_getaffinity(0))
-    bare, ours = trainer(kind), trainer(kind)
+    ours = trainer(kind)
     with tempfile.TemporaryDirectory(prefix="gradientmail-bench-") as scratch:
         url = str(Path(scratch, "run"))
         gm.init(
@@ -113,12 +126,17 @@ def measured(kind: str, sync_every: int, fragments: int, repetitions: int) -> di
             with gm.Learner(url, ours.model, name="learner") as learner:
                 os.sched_setaffinity(0, cores[:1])
 
+                inside_s: list[float] = []
+
                 def step() -> None:
                     ours.step()
+                    began = time.thread_time()
                     learner.step(tokens=ours.tokens)
+                    inside_s.append(time.thread_time() - began)
 
-                found = compared(bare.step, step, sync_every, repetitions)
+                found = compared(ours.step, step, sync_every, repetitions)
                 learner.request_stop()
+                found["inside_s"] = statistics.mean(inside_s[-repetitions * sync_every :])
         finally:
             closer.terminate()
             closer.wait()

@@ -286,7 +286,7 @@ def overhead(kind: str, sync_every: int, fragments: int, repetitions: int) -> di
     """
     _quiet()
     cores = sorted(os.sched_getaffinity(0))
-    bare, ours = trainer(kind), trainer(kind)
+    ours = trainer(kind)
     os.sched_setaffinity(0, cores[-1:])
     session = gm.Session(
         ours.model,
@@ -304,4 +304,4 @@ def overhead(kind: str, sync_every: int, fragments: int, repetitions: int) -> di
         ours.step()
         session._learner.step(ours.tokens)
 
-    return compared(bare.step, step, sync_every, repetitions)
+    return compared(ours.step, step, sync_every, repetitions)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from benchmarks.models import compared, trainer
+from benchmarks.models import Trainer, compared, trainer
 
 
 def overhead(kind: str, sync_every: int, fragments: int, repetitions: int) -> dict[str, Any]:
@@ -24,7 +24,8 @@ def overhead(kind: str, sync_every: int, fragments: int, repetitions: int) -> di
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     cores = sorted(os.sched_getaffinity(0))
-    bare, theirs = trainer(kind), trainer(kind)
+    theirs = trainer(kind)
+    bare = Trainer(theirs.model, theirs.batch, theirs.tokens)  # its optimizer has no hooks
     os.sched_setaffinity(0, cores[-1:])
     coordination: Any = importlib.import_module("torchft.coordination")
     lighthouse = coordination.LighthouseServer(bind="127.0.0.1:0", min_replicas=1)
