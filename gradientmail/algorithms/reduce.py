@@ -85,7 +85,7 @@ class SquareSums:
                     inside = inside.clone()
                     inside[0, : low % _BLOCKS] = 0.0
                     inside[-1, (high - 1) % _BLOCKS + 1 :] = 0.0
-                self._tiles[slot].extend(halved_sum(inside).view(-1).tolist())
+                self._tiles[slot].extend(tile_sums(inside).tolist())
 
     def squares(self) -> list[float]:
         """Return the sum of squares of each slot."""
@@ -130,6 +130,12 @@ def tile_products(a: Tensor, b: Tensor) -> list[float]:
         found = halved_sum(wide.view(-1, TILE)).view(-1)
     tiles: list[float] = found.tolist()
     return tiles
+
+
+def tile_sums(blocks: Tensor) -> Tensor:
+    """Return the sum of each row, halves added to halves: float64, contiguous [tiles, 64]."""
+    found = native.tile_sums(blocks)
+    return halved_sum(blocks).view(-1) if found is None else found
 
 
 def _slots_within(offsets: Sequence[int], start: int, stop: int) -> range:

@@ -17,6 +17,7 @@ from torch import Tensor
 from gradientmail.algorithm import Algorithm
 from gradientmail.algorithms.aggregation import Aggregation, Each
 from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Outcome
+from gradientmail.algorithms.merge import RangeMerge
 from gradientmail.closer.intake import Accepted
 from gradientmail.closer.spool import HashedFile
 from gradientmail.closer.summing import Fused, Posted
@@ -29,7 +30,7 @@ from gradientmail.store.disk_errors import disk_errors
 OUTER = "outer"
 
 THREADS: Final = 2
-"""Ranges worked on side by side."""
+"""Ranges worked on side by side, where torch does the work."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _KEPT_BYTES: Final = 4 << 20  # more than a chunk, so that chunks are kept; few of them
@@ -99,17 +100,28 @@ def aggregate(
         for role, payload_format in formats.items():
             writer = PayloadWriter(payload_format, written[role])
             sink.writers.update(dict.fromkeys(payload_format.sections, writer))
+        fused = None if native.why_not() else Fused(layout, algorithm.delta_dtype, sources)
         aggregation = Aggregation(
             algorithm.aggregator,
             layout,
             [replace(o.counters, staleness=present.version - o.record.base) for o in accepted],
             sources,
-            combine=None if native.why_not() else Fused(layout, algorithm.delta_dtype, sources),
-            each=stack.enter_context(side_by_side(THREADS)),
+            combine=fused,
+            each=stack.enter_context(side_by_side(_threads(algorithm, fused))),
         )
         state = _State(readers, present.version, present.outer_steps)
         outcome = aggregation.run(state, sink)
         return Written(outcome=outcome, digests={r: file.digest() for r, file in written.items()})
+
+
+def _threads(algorithm: Algorithm, fused: Fused | None) -> int:
+    """Return how many pay.
+
+    Compiled sums are so short that two threads would wait for each other's Python: measured, 1.7
+    times the CPU time, and no sooner (``docs/log.md``).
+    """
+    by_torch = fused is None or isinstance(algorithm.aggregator.merge, RangeMerge)
+    return THREADS if by_torch else 1
 
 
 @functools.cache
@@ -131,11 +143,12 @@ def side_by_side(threads: int) -> Iterator[Each]:
     At most one range more than threads is finished or in work and not yet taken.
     """
     before = torch.get_num_threads()
+    torch.set_num_threads(1)
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
     def each(function: Callable[[Range], T], ranges: Iterable[Range]) -> Iterator[T]:
         every, pending = list(ranges), deque[Future[T]]()
-        if not every or every[-1][1] - every[0][0] <= CHUNK:  # no thread pays
+        if threads == 1 or not every or every[-1][1] - every[0][0] <= CHUNK:  # no thread pays
             yield from map(function, every)
             return
         for bounds in every:

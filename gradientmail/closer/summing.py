@@ -18,7 +18,7 @@ from gradientmail.algorithms.reduce import BLOCK
 from gradientmail.codecs import native
 from gradientmail.codecs.layout import CHUNK, TILE, FragmentLayout, chunks
 from gradientmail.codecs.precision import Precision
-from gradientmail.codecs.streaming import PayloadReader
+from gradientmail.codecs.streaming import PayloadReader, bytes_of
 
 _ROOM_BYTES: Final = 5 << 18
 """Stored bytes of all contributions that a thread holds at once: they stay in cache."""
@@ -36,6 +36,21 @@ class Posted:
 
 
 @dataclass(frozen=True)
+class _Room:
+    """What ranges of one length are read into: as arrays for kernels, and as bytes, by source."""
+
+    arrays: Sequence[Any]
+    rows: Sequence[Sequence[memoryview]]
+
+
+class _Rooms(threading.local):
+    """Those of one thread, the same for each range: fresh memory is slow."""
+
+    def __init__(self) -> None:
+        self.by_length: dict[int, _Room] = {}
+
+
+@dataclass(frozen=True)
 class Fused:
     """``Combine`` by compiled kernels: the bits of ``combining.Decoded``. From any thread.
 
@@ -45,7 +60,7 @@ class Fused:
     layout: FragmentLayout
     precision: Precision
     sources: Sequence[Posted]
-    _own: threading.local = field(default_factory=threading.local)
+    _own: _Rooms = field(default_factory=_Rooms)
     _zeros: Any = field(default_factory=lambda: np.zeros(CHUNK // BLOCK, np.int32))
 
     @functools.cached_property
@@ -87,30 +102,27 @@ class Fused:
         places = np.arange(low, high, BLOCK)
         return first, np.searchsorted(offsets, places, side="right").astype(np.int32)
 
-    def _stored(self, low: int, high: int) -> list[Any]:
+    def _stored(self, low: int, high: int) -> Sequence[Any]:
         """Read the entries of a range of all contributions."""
-        count, entries = len(self.sources), self.precision.entries
-        arrays = {
-            entry.name: self._room(
-                entry.name, count, (high - low) // entry.per, native.DTYPES[entry.dtype]
-            )
-            for entry in entries
-        }
-        for index, source in enumerate(self.sources):
-            own = {name: items[index] for name, items in arrays.items()}
-            source.reader.read_entries(DELTA, low, own)
-        return [native.as_array(items) for items in arrays.values()]
-
-    def _room(self, name: str, count: int, items: int, dtype: torch.dtype) -> Tensor:
-        """Return room of this thread, the same at each call: fresh memory is slow."""
-        kept: Tensor | None = getattr(self._own, name, None)
-        if kept is None or len(kept) < count * items:
-            kept = torch.empty(count * items, dtype=dtype)
-            setattr(self._own, name, kept)
-        return kept[: count * items].view(count, items)
+        length, rooms = high - low, self._own.by_length
+        if length not in rooms:
+            rooms[length] = _room(self.precision, len(self.sources), length)
+        room = rooms[length]
+        for source, row in zip(self.sources, room.rows, strict=True):
+            source.reader.read_stored(DELTA, low, row)
+        return room.arrays
 
 
 def length_at_once(precision: Precision, contributions: int) -> int:
     """Return how many elements of each contribution to read at once: whole tiles."""
     fitting = int(_ROOM_BYTES / (precision.bytes_per_parameter * max(1, contributions)))
     return min(CHUNK, max(TILE, fitting // TILE * TILE))
+
+
+def _room(precision: Precision, contributions: int, numel: int) -> _Room:
+    entries = [
+        torch.empty((contributions, numel // entry.per), dtype=native.DTYPES[entry.dtype])
+        for entry in precision.entries
+    ]
+    rows = [[bytes_of(items[row]) for items in entries] for row in range(contributions)]
+    return _Room([native.as_array(items) for items in entries], rows)

@@ -45,6 +45,7 @@ def combine_tiles(
     total, squares, unit_squares = sums
     values, room = np.empty(PIECE, np.float32), np.empty((2, PIECE), np.float64)
     unit, own = np.empty(PIECE, np.float32), np.empty(2 * _BLOCKS, np.float32)
+    integers = codes.view(np.int8)
     for piece in range(total.size // PIECE):
         summed = total[piece * PIECE : piece * PIECE + PIECE]
         blocks = slots[piece * _BLOCKS : piece * _BLOCKS + _BLOCKS]
@@ -52,6 +53,14 @@ def combine_tiles(
             summed[i], unit[i] = f32(0.0), f32(0.0)
         for n in range(bases.shape[0]):
             base = i32(bases[n, piece * PIECE // TILE])
+            if form[0] == INTEGERS and form[2] == 1:  # a code is its value: nothing to look up
+                inside = integers[n, piece * PIECE : piece * PIECE + PIECE]
+                if not scale_piece(form, scales[n], piece, base, own, values):
+                    return n + 1
+                add_piece(inside, own, blocks, factors[0, n], summed)
+                if factors.shape[0] == 2:
+                    add_piece(inside, own, blocks, factors[1, n], unit)
+                continue
             decode_piece(form, pairs, codes[n], piece, values)
             if not scale_piece(form, scales[n], piece, base, own, values):
                 return n + 1
@@ -251,13 +260,13 @@ def scale_piece(
 
 @kernel
 def add_piece(values: Array, own: Array, slots: Array, factors: Array, summed: Array) -> None:
-    """Add a piece, each block by its scales and its tensor's factor."""
+    """Add a piece, of float32 or int8, each block by its scales and its tensor's factor."""
     for b in range(_BLOCKS):
         inside = values[b * ALIGN : b * ALIGN + ALIGN]
         sums = summed[b * ALIGN : b * ALIGN + ALIGN]
         first, second, factor = own[2 * b], own[2 * b + 1], factors[slots[b]]
         for i in range(ALIGN):
-            sums[i] = sums[i] + (inside[i] * (first if i < 32 else second)) * factor
+            sums[i] = sums[i] + (f32(inside[i]) * (first if i < 32 else second)) * factor
 
 
 @kernel
@@ -302,14 +311,31 @@ def tile_products(a: Array, b: Array, out: Array) -> None:
         half = TILE // 2
         for i in range(half):
             room[0, i] = f64(one[i]) * f64(other[i]) + f64(one[i + half]) * f64(other[i + half])
-        held = 0
-        while half > 1:
-            half //= 2
-            source, target = room[held], room[1 - held]
-            for i in range(half):
-                target[i] = source[i] + source[i + half]
-            held = 1 - held
-        out[tile] = room[held, 0]
+        out[tile] = halved(room, half)
+
+
+@kernel
+def halved(room: Array, count: int) -> Number:
+    """Return the sum of the first ``count`` of ``room[0]``, halves added to halves."""
+    held = 0
+    while count > 1:
+        count //= 2
+        source, target = room[held], room[1 - held]
+        for i in range(count):
+            target[i] = source[i] + source[i + count]
+        held = 1 - held
+    return room[held, 0]
+
+
+@kernel
+def tile_sums(blocks: Array, out: Array) -> None:
+    """Fill the sum of each tile's blocks; see ``coarse.halved_sum``."""
+    count = TILE // ALIGN
+    room = np.empty((2, count), np.float64)
+    for tile in range(out.size):
+        for i in range(count):
+            room[0, i] = blocks[tile * count + i]
+        out[tile] = halved(room, count)
 
 
 @kernel

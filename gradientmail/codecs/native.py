@@ -175,6 +175,15 @@ def tile_products(a: Tensor, b: Tensor) -> Tensor | None:
     return out
 
 
+def tile_sums(blocks: Tensor) -> Tensor | None:
+    """See ``reduce.tile_sums``: float64 [tiles]; None: no kernels."""
+    if _kernels.reason:
+        return None
+    out = torch.empty(blocks.numel() // (TILE // ALIGN), dtype=torch.float64)
+    _kernels.decoding.tile_sums(*_arrays((blocks.view(-1), out)))
+    return out
+
+
 def nesterov(
     theta: Tensor, gradient: Tensor, momentum: Tensor, kept: float, rate: float
 ) -> tuple[Tensor, Tensor] | None:
@@ -284,6 +293,7 @@ def _call_all(encoding: Module, decoding: Module) -> None:
     decoding.combine_coarse(_table(Precision.I2), coarse, factors, slots, sums)
     decoding.block_squares(x, sums[1])
     decoding.tile_products(x, x, sums[1])
+    decoding.tile_sums(sums[1], sums[2])
     decoding.momentum_step(x, x, x, np.zeros(2, np.float32), (x, x))
     decoding.highest(x.view(np.int32))
 

@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -111,7 +112,7 @@ class PayloadWriter:
     def _put(self, section: str, start: int, chunk: EncodedChunk) -> None:
         for placed in self._format.placed_of(section):
             offset = self._data_start + _byte_offset(placed, start)
-            self._target.write_at(offset, _bytes_of(on_host(chunk[placed.entry.name])))
+            self._target.write_at(offset, bytes_of(on_host(chunk[placed.entry.name])))
 
 
 class PayloadReader:
@@ -152,9 +153,17 @@ class PayloadReader:
         Raises:
             PayloadError: the source was cut off since.
         """
-        for placed in self._format.placed_of(section):
-            offset = self.header.data_start + _byte_offset(placed, start)
-            self._source.read_at(offset, _bytes_of(into[placed.entry.name]))
+        placed = self._format.placed_of(section)
+        self.read_stored(section, start, [bytes_of(into[one.entry.name]) for one in placed])
+
+    def read_stored(self, section: str, start: int, into: Sequence[memoryview]) -> None:
+        """Fill the same as bytes, an entry after the other.
+
+        Raises:
+            PayloadError: the source was cut off since.
+        """
+        for placed, view in zip(self._format.placed_of(section), into, strict=True):
+            self._source.read_at(self.header.data_start + _byte_offset(placed, start), view)
 
 
 class BufferTarget:
@@ -287,7 +296,7 @@ def _byte_offset(placed: PlacedEntry, start: int) -> int:
     return placed.offset + start // placed.entry.per * placed.entry.item_bytes
 
 
-def _bytes_of(items: Tensor) -> memoryview:
+def bytes_of(items: Tensor) -> memoryview:
     """View a flat tensor on the CPU as bytes; by way of uint8, which numpy knows."""
     return items.detach().view(torch.uint8).numpy().data
 

@@ -1,7 +1,7 @@
 """Closing a round: from contributions in files to the next version in files.
 
 The floor reads the contributions and writes parameters and momentum, through one buffer of 1 MiB,
-and nothing else. Files are overwritten, as a closer's spool does; all lie in the page cache. Each
+and nothing else. What is written is new files, as a closer's are; all lie in the page cache. Each
 closing reads the present version too, decodes, checks that all is finite, merges, sums norms and
 the cosine, takes an outer step (Nesterov), and hashes what it writes.
 """
@@ -61,15 +61,21 @@ class Case:
 
     def close(self) -> None:
         """Close it."""
+        self._drop_what_was_written()
         aggregate(self.algorithm, self.layout, self.accepted, self.present, self.target)
 
     def read_and_write(self) -> None:
         """Do what any closer has to, and nothing else."""
+        self._drop_what_was_written()
         buffer = memoryview(bytearray(BUFFER_BYTES))
         for one in self.accepted:
             _read_all(one.path, buffer)
         for path in self.target.values():
             _write_all(path, buffer, (self.layout.numel * 4))
+
+    def _drop_what_was_written(self) -> None:
+        for path in self.target.values():
+            path.unlink(missing_ok=True)
 
 
 def run(options: Options) -> Iterator[Result]:

@@ -65,10 +65,12 @@ def test_ranges_are_gone_through_side_by_side_and_come_in_their_order() -> None:
         ]
 
 
-def test_what_fits_in_a_chunk_starts_no_thread() -> None:
-    with side_by_side(2) as each:
-        threads = set(each(lambda _: get_ident(), [(0, 64), (64, 128)]))
-        assert threads == {get_ident()}
+@pytest.mark.parametrize(("threads", "numel"), [(2, 64), (1, 2 * CHUNK)])
+def test_what_fits_in_a_chunk_or_is_for_one_thread_starts_none(threads: int, numel: int) -> None:
+    with side_by_side(threads) as each:
+        assert torch.get_num_threads() == 1
+        found = set(each(lambda _: get_ident(), [(0, numel), (numel, 2 * numel)]))
+        assert found == {get_ident()}
         assert not list(each(lambda _: get_ident(), []))
 
 

@@ -13,7 +13,13 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 from gradientmail.algorithms.outer import Nesterov
-from gradientmail.algorithms.reduce import BLOCK, block_squares, per_block, tile_products
+from gradientmail.algorithms.reduce import (
+    BLOCK,
+    block_squares,
+    per_block,
+    tile_products,
+    tile_sums,
+)
 from gradientmail.codecs import native
 from gradientmail.codecs.blocks import LIMIT, decode_chunk, encode_chunk
 from gradientmail.codecs.coarse import packed
@@ -228,6 +234,16 @@ def test_squares_have_the_same_bits(tile: np.ndarray) -> None:
     with pytest.MonkeyPatch.context() as patch:
         by_torch(patch)
         assert bits(found) == bits(block_squares(torch.from_numpy(tile)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_sums_of_tiles_have_the_same_bits(seed: int) -> None:
+    blocks = torch.randn(3, TILE // BLOCK, dtype=torch.float64, generator=torch.manual_seed(seed))
+    found = tile_sums(blocks.exp())
+    with pytest.MonkeyPatch.context() as patch:
+        by_torch(patch)
+        assert bits(found) == bits(tile_sums(blocks.exp()))
 
 
 @settings(max_examples=20, deadline=None)
