@@ -11,10 +11,13 @@ from pathlib import Path
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.store.base import Entry, Fetched, check_key
 from gradientmail.store.local import Offload
-from gradientmail.store.streams import sink_to
+from gradientmail.store.streams import FileSink, sink_to
 
 PART_BYTES = 16 << 20
 PARTS_IN_FLIGHT = 4
+
+PARTS_AT_ONCE = 8
+"""Parts of all fetches of a store together: 128 MB in memory, whatever is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +53,83 @@ GetPart = Callable[[int, int, str | None], Awaitable[Part | None]]
 """Returns ``[start, end)`` of an object that still has the tag, if one is given."""
 
 
-async def fetch_parts(
-    get: GetPart, path: Path, limit_bytes: int, offload: Offload
-) -> Fetched | None:
-    """Write an object into ``path``; see ``Store.fetch``.
+class Parts:
+    """Parts of one object, asked for ahead and taken in order.
 
-    A few parts are on their way side by side, and go on while one is written.
+    Each has one of ``seats`` from when it is asked for until it is done with: it lies in memory.
+    Seats are taken in the order of parts, so some object always has the one that it needs next.
     """
-    first = await get(0, max(1, min(limit_bytes, PART_BYTES)), None)
-    if first is None:
-        return None
-    with sink_to(path, limit_bytes) as sink:
-        sink.expect(first.size_bytes)
-        starts = iter(range(len(first.data), first.size_bytes, PART_BYTES))
-        asked: deque[asyncio.Future[Part | None]] = deque()
 
-        def ask() -> None:
-            for start in islice(starts, PARTS_IN_FLIGHT - len(asked)):
-                asked.append(asyncio.ensure_future(get(start, start + PART_BYTES, first.tag)))
+    def __init__(self, get: GetPart, seats: asyncio.Semaphore) -> None:
+        self._get, self._seats = get, seats
+        self._asked: deque[asyncio.Future[Part | None]] = deque()
 
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def ask(self, start: int, tag: str | None, end: int | None = None) -> None:
+        """Ask for the part from ``start`` on, after those before."""
+        end = start + PART_BYTES if end is None else end
+        self._asked.append(asyncio.ensure_future(self._seated(start, end, tag)))
+
+    async def next(self) -> Part | None:
+        """Return the first that is not done with; None: there is no such object."""
+        return await self._asked[0]
+
+    def done(self) -> None:
+        """Let go of that one."""
+        self._asked.popleft()
+        self._seats.release()
+
+    async def close(self) -> None:
+        """Let go of all."""
+        for one in self._asked:
+            one.cancel()
+        for found in await asyncio.gather(*self._asked, return_exceptions=True):
+            if isinstance(found, Part):
+                self._seats.release()
+
+    async def _seated(self, start: int, end: int, tag: str | None) -> Part | None:
+        await self._seats.acquire()
+        part = None
         try:
-            ask()
-            await offload(sink.write, first.data)
-            while asked:
-                part = await asked.popleft()
-                if part is None:
-                    raise StoreUnavailableError(f"the object for {path} was deleted meanwhile")
-                ask()
-                await offload(sink.write, part.data)
+            part = await self._get(start, end, tag)
         finally:
-            for one in asked:
-                one.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-    return sink.fetched()
+            if part is None:
+                self._seats.release()
+        return part
+
+
+async def fetch_parts(
+    get: GetPart, path: Path, limit_bytes: int, offload: Offload, seats: asyncio.Semaphore
+) -> Fetched | None:
+    """Write an object into ``path``, a few parts ahead of what is written; see ``Store.fetch``."""
+    parts = Parts(get, seats)
+    try:
+        parts.ask(0, None, end=max(1, min(limit_bytes, PART_BYTES)))
+        first = await parts.next()
+        if first is None:
+            return None
+        size_bytes, tag = first.size_bytes, first.tag
+        starts = iter(range(len(first.data), size_bytes, PART_BYTES))
+        del first  # or its data would stay in memory until the last part has come
+
+        async def write_next(sink: FileSink) -> None:
+            part = await parts.next()
+            if part is None:
+                raise StoreUnavailableError(f"the object for {path} was deleted meanwhile")
+            for start in islice(starts, 1 + PARTS_IN_FLIGHT - len(parts)):
+                parts.ask(start, tag)
+            await offload(sink.write, part.data)
+
+        with sink_to(path, limit_bytes) as sink:
+            sink.expect(size_bytes)
+            while parts:
+                await write_next(sink)
+                parts.done()
+        return sink.fetched()
+    finally:
+        await parts.close()
 
 
 def split(views: Sequence[memoryview], part_bytes: int) -> Iterator[list[memoryview]]:

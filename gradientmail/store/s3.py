@@ -27,6 +27,7 @@ from gradientmail.store.aws import AwsCredentials, AwsSettings
 from gradientmail.store.base import Created, Entry, Fetched, Store
 from gradientmail.store.buckets import (
     PART_BYTES,
+    PARTS_AT_ONCE,
     PARTS_IN_FLIGHT,
     BucketPrefix,
     Part,
@@ -104,6 +105,7 @@ class ObjectStore(Store):
         self._bulk = bulk
         self._place = place
         self._offload = offload
+        self._seats = asyncio.Semaphore(PARTS_AT_ONCE)
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
@@ -149,7 +151,7 @@ class ObjectStore(Store):
         """See ``Store.fetch``."""
         get = partial(_get, self._bulk, self._place.name(key))
         with _translated(f"fetch {self._place}{key}"):
-            return await fetch_parts(get, path, limit_bytes, self._offload)
+            return await fetch_parts(get, path, limit_bytes, self._offload, self._seats)
 
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
         """See ``Store.list``. obstore lists whole directories: what comes is filtered here."""

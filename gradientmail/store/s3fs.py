@@ -22,6 +22,7 @@ from gradientmail.store.aws import AwsSettings, find_credentials
 from gradientmail.store.base import Created, Entry, Fetched, Store
 from gradientmail.store.buckets import (
     PART_BYTES,
+    PARTS_AT_ONCE,
     PARTS_IN_FLIGHT,
     BucketPrefix,
     Part,
@@ -80,6 +81,7 @@ class S3fsStore(Store):
         self._bulk = bulk
         self._place = place
         self._offload = offload
+        self._seats = asyncio.Semaphore(PARTS_AT_ONCE)
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
@@ -112,7 +114,7 @@ class S3fsStore(Store):
         """See ``Store.fetch``."""
         get = partial(self._get, self._bulk, self._where(key))
         with _meaning(f"fetch {self._place}{key}"):
-            return await fetch_parts(get, path, limit_bytes, self._offload)
+            return await fetch_parts(get, path, limit_bytes, self._offload, self._seats)
 
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
         """See ``Store.list``."""

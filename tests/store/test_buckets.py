@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from gradientmail.errors import StoreFullError, StoreUnavailableError
-from gradientmail.store.base import Entry
+from gradientmail.store.base import Entry, Fetched
 from gradientmail.store.buckets import (
     PART_BYTES,
+    PARTS_AT_ONCE,
     PARTS_IN_FLIGHT,
     BucketPrefix,
     Part,
@@ -86,9 +87,12 @@ def large_object(parts: int, gone_after: int | None = None) -> Callable[..., obj
     return get
 
 
+def seats() -> asyncio.Semaphore:
+    return asyncio.Semaphore(PARTS_AT_ONCE)
+
+
 def fetch(get: Callable[..., object], path: Path) -> int:
-    fetching = fetch_parts(get, path, 1 << 40, asyncio.to_thread)
-    fetched = asyncio.run(fetching)
+    fetched = asyncio.run(fetch_parts(get, path, 1 << 40, asyncio.to_thread, seats()))
     assert path.stat().st_size == fetched.size_bytes
     return fetched.size_bytes
 
@@ -116,7 +120,7 @@ def test_parts_go_on_coming_while_one_is_written(tmp_path: Path) -> None:
             await asyncio.wait_for(last.wait(), timeout=10)
             return write(data)
 
-        return (await fetch_parts(get, tmp_path / "out", 1 << 40, offload)).size_bytes
+        return (await fetch_parts(get, tmp_path / "out", 1 << 40, offload, seats())).size_bytes
 
     assert asyncio.run(fetched()) == 2 * PART_BYTES + 5
 
@@ -137,9 +141,47 @@ def test_a_disk_that_fills_ends_the_parts_on_their_way(tmp_path: Path) -> None:
         raise StoreFullError("full")
 
     with pytest.raises(StoreFullError):
-        asyncio.run(fetch_parts(get, tmp_path / "out", 1 << 40, offload))
+        asyncio.run(fetch_parts(get, tmp_path / "out", 1 << 40, offload, seats()))
     assert ended == ["t", "t"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_many_fetches_hold_few_parts_and_give_back_their_seats(tmp_path: Path) -> None:
+    """Whatever becomes of them: written, gone, failed."""
+    state = {"held": 0, "most": 0}
+
+    async def fetch_all() -> list[object]:
+        room = asyncio.Semaphore(3)
+
+        async def get(start: int, end: int, tag: str | None) -> Part | None:
+            await asyncio.sleep(0)
+            if start == 2 * PART_BYTES:
+                if tag == "gone":
+                    return None
+                if tag == "failed":
+                    raise StoreUnavailableError("no")
+            state["held"] += 1
+            state["most"] = max(state["most"], state["held"])
+            return Part(b"x" * (end - start), 5 * PART_BYTES, tag or tags.pop())
+
+        async def offload(write: Callable[..., object], data: bytes) -> None:
+            await asyncio.sleep(0)
+            write(data)
+            state["held"] -= 1
+
+        tags = ["gone", "failed", *"abcd"]
+        fetching = (
+            fetch_parts(get, tmp_path / str(index), 1 << 40, offload, room) for index in range(6)
+        )
+        found = await asyncio.gather(*fetching, return_exceptions=True)
+        for _ in range(3):
+            await asyncio.wait_for(room.acquire(), timeout=1)
+        return found
+
+    found = asyncio.run(fetch_all())
+    assert sum(isinstance(one, StoreUnavailableError) for one in found) == 2
+    assert sum(isinstance(one, Fetched) for one in found) == 4
+    assert state["most"] <= 3
 
 
 def test_an_object_deleted_while_it_is_fetched_is_unknown(tmp_path: Path) -> None:
