@@ -81,13 +81,15 @@ class Parts:
         self._asked.popleft()
         self._seats.release()
 
-    async def close(self) -> None:
-        """Let go of all."""
+    def close(self) -> None:
+        """Let go of all, at once or when they end."""
         for one in self._asked:
             one.cancel()
-        for found in await asyncio.gather(*self._asked, return_exceptions=True):
-            if isinstance(found, Part):
-                self._seats.release()
+            one.add_done_callback(self._ended)
+
+    def _ended(self, one: asyncio.Future[Part | None]) -> None:
+        if not one.cancelled() and one.exception() is None and one.result() is not None:
+            self._seats.release()
 
     async def _seated(self, start: int, end: int, tag: str | None) -> Part | None:
         await self._seats.acquire()
@@ -129,7 +131,7 @@ async def fetch_parts(
                 parts.done()
         return sink.fetched()
     finally:
-        await parts.close()
+        parts.close()
 
 
 def split(views: Sequence[memoryview], part_bytes: int) -> Iterator[list[memoryview]]:
