@@ -141,9 +141,7 @@ def _compared(case: Case, scratch: Path, options: Options) -> Iterator[Result]:
                 "alone": lambda act=alone: runner.run(act()),  # type: ignore[misc]
                 "ours": lambda act=ours: runner.run(act()),  # type: ignore[misc]
             }
-            # what is small is cheap to repeat, and its spread is large
-            times = options.repetitions * (1 if " MB" in what else 3)
-            samples = interleaved(acts, times=times)
+            samples = interleaved(acts, times=3 * options.repetitions)  # their spread is large
             found = ratio(samples["ours"], samples["alone"])
             cpu = ratio(samples["ours"], samples["alone"], by="cpu")
             yield compared(
