@@ -177,7 +177,8 @@ def tile_products(a: Tensor, b: Tensor) -> Tensor | None:
 
 def tile_sums(blocks: Tensor) -> Tensor | None:
     """See ``reduce.tile_sums``: float64 [tiles]; None: no kernels."""
-    if _kernels.reason:
+    on_host = blocks.device.type == "cpu" and blocks.is_contiguous()
+    if _kernels.reason or not on_host or blocks.dtype is not torch.float64:
         return None
     out = torch.empty(blocks.numel() // (TILE // ALIGN), dtype=torch.float64)
     _kernels.decoding.tile_sums(*_arrays((blocks.view(-1), out)))
@@ -292,8 +293,8 @@ def _call_all(encoding: Module, decoding: Module) -> None:
     coarse = np.zeros((1, TILE // ALIGN), np.int16), np.zeros((1, TILE // 4), np.uint8)
     decoding.combine_coarse(_table(Precision.I2), coarse, factors, slots, sums)
     decoding.block_squares(x, sums[1])
-    decoding.tile_products(x, x, sums[1])
-    decoding.tile_sums(sums[1], sums[2])
+    decoding.tile_products(x, x, sums[1][:1])
+    decoding.tile_sums(sums[1], sums[2][:1])
     decoding.momentum_step(x, x, x, np.zeros(2, np.float32), (x, x))
     decoding.highest(x.view(np.int32))
 

@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -315,6 +315,31 @@ def test_nothing_is_compiled_before_it_was_asked_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(native._kernels, "encoding", None)
     assert not native.serves(Precision.I8, torch.device("cpu"))
     assert encode_chunk(torch.ones(TILE), Precision.I8)["codes"].max() == 114
+
+
+def test_warming_up_stays_within_its_arrays() -> None:
+    """Kernels do not check indices: whatever lies behind would be read, or nothing may."""
+    sizes: dict[str, list[int]] = {}
+
+    class Kernels:
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *arrays: sizes.update({name: [getattr(a, "size", 0) for a in arrays]})
+
+    native._call_all(Kernels(), Kernels())
+    assert sizes["block_squares"] == [TILE, TILE // BLOCK]
+    assert sizes["tile_products"] == [TILE, TILE, 1]
+    assert sizes["tile_sums"] == [TILE // BLOCK, 1]
+
+
+def test_sums_of_tiles_elsewhere_are_torchs() -> None:
+    """A learner on a GPU has kernels for what is on its CPU."""
+    blocks = torch.ones(2, TILE // BLOCK, dtype=torch.float64)
+    found = native.tile_sums(blocks)
+    assert found is not None
+    assert found.tolist() == [64.0, 64.0]
+    assert native.tile_sums(blocks.to("meta")) is None
+    assert native.tile_sums(blocks.float()) is None
+    assert native.tile_sums(blocks.t().contiguous().t()) is None
 
 
 def test_other_devices_and_formats_are_torchs() -> None:
