@@ -54,7 +54,7 @@ class _Rooms(threading.local):
 class Fused:
     """``Combine`` by compiled kernels: the bits of ``combining.Decoded``. From any thread.
 
-    Memory: ``_ROOM_BYTES`` of each thread, and the sums.
+    Memory: ``_ROOM_BYTES`` at most for each thread and length of range, and the sums.
     """
 
     layout: FragmentLayout

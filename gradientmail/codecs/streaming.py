@@ -208,10 +208,7 @@ class _File:
 
 
 class FileTarget(_File):
-    """A ``Target`` in a file, new or overwritten in place; a context manager.
-
-    Overwriting a file of an earlier round is several times as fast as filling a new one.
-    """
+    """A ``Target`` in a file, new or overwritten in place; a context manager."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, os.O_RDWR | os.O_CREAT)

@@ -17,7 +17,7 @@ PART_BYTES = 16 << 20
 PARTS_IN_FLIGHT = 4
 
 PARTS_AT_ONCE = 8
-"""Parts of all fetches of a store together: 128 MB in memory, whatever is fetched."""
+"""Parts of all fetches of a store together: 128 MB of them in memory, whatever is fetched."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Step time of a training loop with a learner in it, against the bare loop.
 
 One compute thread, pinned to one core; the learner's exchange and the closer, a process of its
-own, have the other. A repetition is one cycle of H bare steps and one of H steps with the learner,
-of the same model; steps that take a snapshot and steps that align are in it.
+own, have the other. A repetition is one cycle of H steps with the learner between two halves of a
+bare one, of the same model; steps that take a snapshot and steps that align are in it.
 """
 
 import os
@@ -34,7 +34,7 @@ from benchmarks.models import compared, trainer
 CASES = (("gpt", 20, 1), ("gpt", 40, 4), ("gpt", 80, 8), ("conv", 20, 1), ("conv", 40, 4))
 
 _STEPS = 500
-"""Timed with the learner, at least: a percent of a step is less than steps differ."""
+"""Timed with the learner, about: a percent of a step is less than steps differ."""
 
 PEERS = (
     (peers.GRADIENTMAIL_002, "peer_gradientmail"),

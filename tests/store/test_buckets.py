@@ -140,9 +140,45 @@ def test_a_disk_that_fills_ends_the_parts_on_their_way(tmp_path: Path) -> None:
         await asyncio.sleep(0)  # the others are under way
         raise StoreFullError("full")
 
-    with pytest.raises(StoreFullError):
-        asyncio.run(fetch_parts(get, tmp_path / "out", 1 << 40, offload, seats()))
-    assert ended == ["t", "t"]
+    async def fail() -> None:
+        room = asyncio.Semaphore(3)
+        with pytest.raises(StoreFullError):
+            await fetch_parts(get, tmp_path / "out", 1 << 40, offload, room)
+        for _ in range(3):
+            await asyncio.wait_for(room.acquire(), timeout=1)
+        assert ended == ["t", "t"]  # here: the end of a loop would have ended them too
+
+    asyncio.run(fail())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_cancelled_fetch_gives_back_its_seats(turns: int, tmp_path: Path) -> None:
+    """At whatever it was, and cancelled twice."""
+
+    async def get(start: int, end: int, tag: str | None) -> Part:
+        await asyncio.sleep(0)
+        return Part(bytes(end - start), 4 * PART_BYTES, tag or "t")
+
+    async def offload(write: Callable[..., object], data: bytes) -> object:
+        await asyncio.sleep(0)
+        return write(data)
+
+    async def cancel() -> None:
+        room = asyncio.Semaphore(2)
+        fetching = asyncio.ensure_future(
+            fetch_parts(get, tmp_path / "out", 1 << 40, offload, room)
+        )
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        fetching.cancel()
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+        for _ in range(2):
+            await asyncio.wait_for(room.acquire(), timeout=1)
+
+    asyncio.run(cancel())
     assert list(tmp_path.iterdir()) == []
 
 
