@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from gradientmail.algorithm import algorithm_of
-from gradientmail.closer.aggregation import Files, aggregate, roles, side_by_side
+from gradientmail.closer.aggregation import Files, _threads, aggregate, roles, side_by_side
 from gradientmail.closer.intake import Accepted
-from gradientmail.codecs.layout import CHUNK
+from gradientmail.closer.summing import Fused
+from gradientmail.codecs.layout import CHUNK, TILE, layout
 from gradientmail.config import RunSettings
 from gradientmail.errors import PayloadError, StoreFullError
 from tests.closer.bench import make_bench
@@ -72,6 +73,21 @@ def test_what_fits_in_a_chunk_or_is_for_one_thread_starts_none(threads: int, num
         found = set(each(lambda _: get_ident(), [(0, numel), (numel, 2 * numel)]))
         assert found == {get_ident()}
         assert not list(each(lambda _: get_ident(), []))
+
+
+@pytest.mark.parametrize(
+    ("merge", "compiled", "threads"),
+    [
+        ("weighted-mean", True, 1),
+        ("radial-directional-mean", True, 1),
+        ("weighted-mean", False, 2),
+        ("coordinate-median", True, 2),
+    ],
+)
+def test_two_threads_work_where_torch_does(merge: str, *, compiled: bool, threads: int) -> None:
+    algorithm = algorithm_of(RunSettings(merge=merge, quorum=3))
+    fused = Fused(layout([("w", TILE)]), algorithm.delta_dtype, []) if compiled else None
+    assert _threads(algorithm, fused) == threads
 
 
 def test_an_error_in_one_range_ends_all_and_torch_keeps_its_threads() -> None:

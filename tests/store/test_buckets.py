@@ -172,6 +172,7 @@ def test_a_cancelled_fetch_gives_back_its_seats(turns: int, tmp_path: Path) -> N
         for _ in range(turns):
             await asyncio.sleep(0)
         fetching.cancel()
+        await asyncio.sleep(0)
         fetching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await fetching
