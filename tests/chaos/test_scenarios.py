@@ -23,7 +23,7 @@ from gradientmail.tasks import race
 from gradientmail.testing.proxy import Message
 from gradientmail.testing.servers import S3Server
 
-ROUNDS = {"crash-closer": 6, "crash-learner": 12, "kills": 20, "pause": 6, "clocks": 12}
+ROUNDS = {"crash-closer": 6, "crash-learner": 12, "kills": 20, "pause": 24, "clocks": 24}
 
 
 def play(name: str, place: Place, home: Path, *, seed: int = 0, rounds: int = 10) -> Verdict:
@@ -105,7 +105,7 @@ def test_a_store_and_a_spool_that_fill_cost_time_only(tmp_path: Path) -> None:
     try:
         with small_disk_place(tmp_path) as place:
             # Eight rounds of a few ms each may be over before anybody sees that two are.
-            verdict = play("full-disk", place, tmp_path, rounds=40)
+            verdict = play("full-disk", place, tmp_path, rounds=30)
             assert "was full" in " ".join(verdict.did)
     except SkippedError as reason:
         pytest.skip(str(reason))
