@@ -135,9 +135,9 @@ async def fill_disks(stage: Stage) -> None:
         disk.fill()
         try:
             await stage.clock.sleep(FULL_S)
-        finally:
+        finally:  # also where the run came to its end meanwhile
             disk.empty()
-        stage.fault(f"{disk.root.name} was full")
+            stage.fault(f"{disk.root.name} was full")
 
 
 def spoiling(rng: random.Random) -> Callable[[Message], Wire | None]:

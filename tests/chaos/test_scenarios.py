@@ -20,6 +20,7 @@ from gradientmail.chaos.places import (
 from gradientmail.chaos.scenarios import SCENARIOS, crash_points, spoiling
 from gradientmail.clock import SystemClock
 from gradientmail.tasks import race
+from gradientmail.testing.clock import ManualClock
 from gradientmail.testing.proxy import Message
 from gradientmail.testing.servers import S3Server
 
@@ -90,6 +91,36 @@ async def test_a_run_that_is_soon_over_sees_a_kill_too() -> None:
     async with asyncio.timeout(10.0):
         await race(scenarios.kill_anyone(stage), stage.started.wait())
     assert stage.killed
+
+
+class Filled(Brief):
+    """A stage with one disk, whose run is over while that is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+        self.place = self
+        self.disks = (self,)
+        self.root = Path("store")
+        self.did: list[str] = []
+
+    async def until_closed(self, more: int) -> None:
+        assert more > 0
+
+    def fill(self) -> None:
+        self.started.set()
+
+    def empty(self) -> None:
+        self.did.append("emptied")
+
+    def fault(self, what: str) -> None:
+        self.did.append(what)
+
+
+async def test_a_run_that_ends_while_a_disk_is_full_says_that_it_was() -> None:
+    stage: Any = Filled()
+    await race(scenarios.fill_disks(stage), stage.started.wait())
+    assert stage.did == ["emptied", "store was full"]
 
 
 @pytest.mark.parametrize("name", ["crash-closer", "crash-learner"])
