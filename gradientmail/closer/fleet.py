@@ -4,7 +4,7 @@ import asyncio
 import math
 
 from gradientmail.clock import Clock
-from gradientmail.errors import StoreError
+from gradientmail.errors import StoreError, StoreUnavailableError
 from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
 from gradientmail.protocol.liveness import Liveness
@@ -37,7 +37,11 @@ class Fleet:
         self._liveness = self._liveness.observed(self._clock.now(), tags)
 
     async def look(self) -> None:
-        """Look once, and read what is new; who showed and says nothing readable is no learner."""
+        """Look once, and read what is new; who showed and says nothing readable is no learner.
+
+        Where the store does not answer, nobody knows: until it does, or they fall silent, such
+        learners are live.
+        """
         entries = await self._mailbox.learners()
         changed = [
             (name, entry.tag)
@@ -45,23 +49,25 @@ class Fleet:
             if name not in self._seen or self._seen[name][0] != entry.tag
         ]
         seats = asyncio.Semaphore(READ_AT_ONCE)
-        await asyncio.gather(*(self._read(name, tag, seats) for name, tag in changed))
+        known = await asyncio.gather(*(self._read(name, tag, seats) for name, tag in changed))
         tags = {name: tag for name, (tag, _) in self._seen.items()}
+        tags |= dict(one for one, sure in zip(changed, known, strict=True) if not sure)
         self._liveness = self._liveness.observed(self._clock.now(), tags).restricted_to(tags)
         for name, (_, presence) in self._seen.items():
             if presence.left:
                 self._liveness = self._liveness.left(name)
 
-    async def _read(self, name: str, tag: str, seats: asyncio.Semaphore) -> None:
-        """Read one presence; one that cannot be read is not seen, and in time falls silent."""
+    async def _read(self, name: str, tag: str, seats: asyncio.Semaphore) -> bool:
+        """Read one presence; return whether it is known now what it says, if anything."""
         async with seats:
             try:
                 presence = await self._mailbox.presence(name)
             except StoreError as exc:
                 self._log.warning("cannot read who is there: %s", exc, extra={"learner": name})
-                return
+                return not isinstance(exc, StoreUnavailableError)
         if presence and (presence.run, presence.learner) == (self._run, name):
             self._seen[name] = tag, presence
+        return True
 
     def live(self) -> frozenset[str]:
         """Return the learners that are live now; every verdict asks, so it is kept a while."""

@@ -8,7 +8,7 @@ import pytest
 from gradientmail.closer.fleet import Fleet
 from gradientmail.mailbox import Mailbox
 from gradientmail.records import keys
-from gradientmail.testing.faulty import Fault, FaultyStore, always
+from gradientmail.testing.faulty import Fault, FaultyStore, always, healthy
 from tests.closer.bench import Bench, make_bench
 
 PRESENCE_S = 60.0
@@ -116,17 +116,47 @@ async def test_the_presence_of_another_run_or_name_is_no_learner_of_ours(tmp_pat
     assert fleet.live() == {"ann"}
 
 
-@pytest.mark.parametrize("fault", [Fault.DENY, Fault.NOT_APPLIED])
-async def test_a_presence_that_cannot_be_read_hides_nobody_else(
-    fault: Fault, tmp_path: Path
-) -> None:
-    bench = await make_bench(tmp_path)
+async def unreadable(scratch: Path, fault: Fault) -> tuple[Bench, Fleet, FaultyStore]:
+    bench = await make_bench(scratch)
     store = FaultyStore(bench.store, always("read", fault, keys.learner("eve")))
     fleet = Fleet(Mailbox(store), bench.clock, run=bench.run.name, presence_s=PRESENCE_S)
     await bench.show("ann")
     await bench.show("eve")
     await fleet.glance()
     await fleet.look()
+    return bench, fleet, store
+
+
+async def test_a_presence_that_nobody_may_read_hides_nobody_else(tmp_path: Path) -> None:
+    bench, fleet, _ = await unreadable(tmp_path, Fault.DENY)
     assert fleet.live() == {"ann"}
     await pass_time(bench, fleet, PRESENCE_S + fleet.look_every_s)
     assert fleet.live() == frozenset()
+
+
+async def test_a_learner_is_live_while_its_presence_cannot_be_fetched(tmp_path: Path) -> None:
+    """A closer that takes over amid an outage waits for it, as the one before did."""
+    bench, fleet, store = await unreadable(tmp_path, Fault.NOT_APPLIED)
+    assert fleet.live() == {"ann", "eve"}
+    assert fleet.tags()["eve"] == frozenset()
+    store.plan = healthy
+    await fleet.look()
+    assert fleet.live() == {"ann", "eve"}
+    assert fleet.pinned(0) == {0}
+    await pass_time(bench, fleet, PRESENCE_S + fleet.look_every_s)
+    assert fleet.live() == frozenset()
+
+
+async def test_a_presence_that_can_never_be_fetched_falls_silent(tmp_path: Path) -> None:
+    bench, fleet, _ = await unreadable(tmp_path, Fault.NOT_APPLIED)
+    await pass_time(bench, fleet, PRESENCE_S + fleet.look_every_s)
+    assert fleet.live() == frozenset()
+
+
+async def test_whoever_goes_on_showing_is_live_though_it_cannot_be_fetched(tmp_path: Path) -> None:
+    bench, fleet, _ = await unreadable(tmp_path, Fault.NOT_APPLIED)
+    for count in range(2, 5):
+        await pass_time(bench, fleet, PRESENCE_S / 2)
+        await bench.show("eve", count=count)
+    await fleet.look()
+    assert fleet.live() == {"eve"}
