@@ -131,11 +131,12 @@ def compared(
 
     Both train the same model: two copies differ by up to 8 % with where their memory happens to
     lie. Nothing sleeps: a core that did is slow for some steps, by as much. What is left is the
-    drift of the machine's pace, some percent from one second to the next.
+    drift of the machine's pace, some percent from one second to the next. A round that comes every
+    ``steps`` falls amid those that are timed, so what is done beside the steps after it counts.
     """
     half = -(-steps // 2)
     timed(bare, min(half, 10))
-    timed(with_learner, 2 * steps)
+    timed(with_learner, 2 * steps + half)
     found: dict[str, Any] = {"mean": [], "cpu": [], "worst": [], "bare_worst": []}
     bare_s, bare_cpu_s = [], []
     for _ in range(repetitions):
