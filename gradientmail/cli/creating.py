@@ -1,12 +1,17 @@
 """``gradientmail init``: create a run, and say what it will be."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from rich.console import Console
 from rich.table import Table
 
+from gradientmail.algorithm import Algorithm
 from gradientmail.cli.devices import device_named
 from gradientmail.cli.stores import with_store
 from gradientmail.cli.tables import compact_table, output, size
 from gradientmail.clock import SystemClock, system_random
+from gradientmail.codecs.payload import PayloadFormat
 from gradientmail.config import NodeSettings, RunSettings
 from gradientmail.doctor import require_fit
 from gradientmail.learner.parameters import exchanged
@@ -15,6 +20,13 @@ from gradientmail.operations.creating import create_run, require_no_run
 from gradientmail.records.manifest import Manifest
 from gradientmail.run import algorithms_of, fragment_layout, numel_of
 from gradientmail.store.base import Store
+
+COSTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "closer": ("up/round", "down/round"),
+    "gossip": ("up/round", "down/neighbour"),
+    "nobody": (),
+}
+"""Columns of what a fragment costs a learner, by through whom it exchanges."""
 
 
 def run_init(url: str, settings: RunSettings, node: NodeSettings, *, program: str) -> None:
@@ -52,23 +64,27 @@ def _print(console: Console, url: str, manifest: Manifest) -> None:
 
 
 def _fragments(manifest: Manifest) -> Table:
-    """Return a table of what each fragment costs a learner a round, beside float32 gradients."""
+    """Return a table of what each fragment costs a learner a round."""
     algorithms = algorithms_of(manifest)
     specs = {spec.name: spec for spec in manifest.tensors}
-    table = compact_table(
-        "fragment", "tensors", "numbers", "up/round", "down/round", "<from ... to"
-    )
+    exchange = manifest.settings.exchange
+    columns = ("fragment", "tensors", "numbers", *COSTS[exchange], "<from ... to")
+    table = compact_table(*columns)
     for index, fragment in enumerate(manifest.fragments):
         layout, algorithm = fragment_layout(fragment.entries, specs), algorithms[index]
-        update = algorithm.update_format(layout.numel)
-        down = update.size_bytes(None) if update else fragment.params.size_bytes
-        up = algorithm.delta_format(layout.numel).size_bytes(None)
         table.add_row(
             str(index),
             str(len(layout.slots)),
             f"{sum(slot.numel for slot in layout.slots):,}",
-            size(up),
-            size(down),
+            *(size(form.size_bytes(None)) for form in _sent(exchange, algorithm, layout.numel)),
             f"{layout.slots[0].name} to {layout.slots[-1].name}",
         )
     return table
+
+
+def _sent(exchange: str, algorithm: Algorithm, numel: int) -> tuple[PayloadFormat, ...]:
+    """Return what goes up and comes down, as ``COSTS`` names it."""
+    if exchange == "closer":
+        down = algorithm.update_format(numel) or algorithm.params_format(numel)
+        return algorithm.delta_format(numel), down
+    return (algorithm.gossip_format(numel),) * len(COSTS[exchange])

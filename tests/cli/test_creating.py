@@ -1,5 +1,6 @@
 """``init`` creates a run or says what to change, and leaves nothing when it does not."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -36,6 +37,23 @@ def test_no_closer_is_to_be_typed_where_there_is_none(cli: Cli, url: Path) -> No
 
     assert "gradientmail learner" in result.stdout
     assert "gradientmail closer" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "costs"),
+    [
+        ("diloco", ["up/round", "down/round", "36.9 kB", "36.9 kB"]),
+        ("gossip", ["up/round", "down/neighbour", "36.9 kB", "36.9 kB"]),
+        ("noloco", ["up/round", "down/neighbour", "69.6 kB", "69.6 kB"]),
+        ("local", []),
+    ],
+)
+def test_it_says_what_a_round_costs_by_whom_learners_exchange_through(
+    algorithm: str, costs: list[str], cli: Cli, url: Path
+) -> None:
+    result = cli("init", url, "--program", PROGRAM, "--set", f"algorithm={algorithm}")
+    said = re.findall(r"\S+/(?:round|neighbour)|[0-9.]+ kB", result.stdout)
+    assert said == costs
 
 
 def test_the_run_has_the_settings_of_file_environment_and_flags(
