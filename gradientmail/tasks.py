@@ -60,9 +60,9 @@ class NewestFirst:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if not turn.cancelled():
                 self._leave()  # it was given a seat at the same moment
-            else:
+            elif turn in self._waiting:
                 self._waiting.remove(turn)
             raise
 
@@ -71,10 +71,12 @@ class NewestFirst:
         self._leave()
 
     def _leave(self) -> None:
-        if self._waiting:
-            self._waiting.pop().set_result(None)
-        else:
-            self._free += 1
+        while self._waiting:
+            turn = self._waiting.pop()
+            if not turn.done():  # else it was given up, and has not heard of it yet
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 async def _run(coroutines: tuple[Coroutine[Any, Any, Any], ...], return_when: str) -> None:

@@ -156,3 +156,25 @@ async def test_who_gives_up_waiting_takes_no_seat() -> None:
     fourth = asyncio.create_task(sit("d"))
     await fourth
     assert order == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize("cancelled_first", [True, False])
+async def test_who_gives_up_as_a_seat_becomes_free_passes_it_on(*, cancelled_first: bool) -> None:
+    """In one turn of the loop the seat is left and a waiting one is cancelled."""
+    seats, order, leave = NewestFirst(1), [], asyncio.Event()
+
+    async def sit(name: str) -> None:
+        async with seats:
+            order.append(name)
+            await leave.wait()
+
+    first, second, third = (asyncio.create_task(sit(name)) for name in "abc")
+    await turn()
+    for act in (third.cancel, leave.set) if cancelled_first else (leave.set, third.cancel):
+        act()
+    async with asyncio.timeout(10.0):
+        ends = await asyncio.gather(first, second, third, return_exceptions=True)
+    assert ends[:2] == [None, None]
+    assert isinstance(ends[2], asyncio.CancelledError)
+    await sit("d")
+    assert order == ["a", "b", "d"]
