@@ -17,8 +17,9 @@ async def race(*coroutines: Coroutine[Any, Any, Any]) -> None:
 
 
 async def together(*coroutines: Coroutine[Any, Any, Any]) -> None:
-    """Run all to their end; when one fails, end the others."""
-    await _run(coroutines, asyncio.FIRST_EXCEPTION)
+    """Run all, if any, to their end; when one fails, end the others."""
+    if coroutines:
+        await _run(coroutines, asyncio.FIRST_EXCEPTION)
 
 
 async def first_of(*waits: Awaitable[object]) -> None:

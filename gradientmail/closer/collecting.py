@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -36,6 +36,10 @@ class Collected:
     rejected: tuple[Rejected, ...]
     quorum_s: float | None
     since_quorum_s: float = 0.0
+
+    def lost(self) -> tuple[str, ...]:
+        """Return what was accepted and is not in the spool any more: a cleaner was there."""
+        return tuple(one.key for one in self.accepted if not one.path.exists())
 
 
 @dataclass
@@ -101,6 +105,15 @@ class Collecting:
             self._tasks.clear()
             self._judging.clear()
             self._over.clear()
+
+    def judge_again(self, lost: Sequence[str]) -> None:
+        """Forget the verdicts on these, and look for them at once."""
+        for key in lost:
+            del self.verdicts[key]
+            self.desk.log.warning("%s is gone from the spool: judging it again", key)
+        accepted = (one for one in self.verdicts.values() if isinstance(one, Accepted))
+        self._heard = {one.record.learner for one in accepted}
+        self._look_at = -math.inf
 
     @property
     def idle(self) -> bool:

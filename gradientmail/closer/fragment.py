@@ -1,8 +1,6 @@
 """The rounds of one fragment: collect, aggregate, upload, commit; or adopt another's commit."""
 
-import asyncio
 import dataclasses
-import mmap
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,10 +9,11 @@ from msgspec.structs import replace
 
 from gradientmail.algorithms.aggregator import PARAMS, UPDATE, Outcome
 from gradientmail.clock import fresh_nonce
-from gradientmail.closer.aggregation import OUTER, Files, Written, aggregate, roles
+from gradientmail.closer.aggregation import OUTER
 from gradientmail.closer.collecting import Collected, Collecting, carried_over
 from gradientmail.closer.desk import Desk
 from gradientmail.closer.intake import Accepted, Intake, Rejected, Verdict
+from gradientmail.closer.making import Making
 from gradientmail.errors import PayloadError, RecordError, StoreUnavailableError, TooFewError
 from gradientmail.protocol.closing import Closing
 from gradientmail.protocol.judging import Round
@@ -50,7 +49,7 @@ class FragmentCloser:
         self._desk = desk
         self._layout = desk.run.layouts[present.fragment]
         self._algorithm = desk.run.algorithms[present.fragment]
-        self._roles = roles(self._algorithm, self._layout.numel)
+        self._making = Making(desk, present.fragment)
         self._anchors = {present.number: present.digest}
         self._verdicts: Mapping[str, Verdict] = {}
         self._collecting: Collecting | None = None
@@ -91,6 +90,9 @@ class FragmentCloser:
         try:
             if not await self._stands():
                 self._collecting, self._verdicts = None, {}
+                return self.present
+            if collected and (lost := collected.lost()):
+                collecting.judge_again(lost)
                 return self.present
             committed = None if collected is None else await self._close_unless_late(collected)
             following = committed or await self._adopt()
@@ -163,7 +165,7 @@ class FragmentCloser:
         record = self._empty_record(nonce)
         try:
             if collected.accepted:
-                outcome, refs = await self._aggregate(collected.accepted, nonce)
+                outcome, refs = await self._making.make(self.present, collected.accepted)
                 record = _filled(record, collected.accepted, outcome, refs)
         except TooFewError as exc:  # they count in a later round
             collected = dataclasses.replace(collected, accepted=())
@@ -209,34 +211,6 @@ class FragmentCloser:
             closed_at=self._desk.clock.wall(),
         )
 
-    async def _aggregate(
-        self, accepted: Sequence[Accepted], nonce: str
-    ) -> tuple[Outcome, dict[str, PayloadRef]]:
-        """Write the next version's payloads and upload them, under names no one else uses."""
-        desk, present = self._desk, self.present
-        target = {
-            role: keys.payload(present.fragment, present.number + 1, nonce, role)
-            for role in self._roles
-        }
-        files = Files(
-            params=await desk.spool.payload(present.params),
-            outer=await desk.spool.payload(present.outer) if present.outer else None,
-            version=present.number,
-            outer_steps=present.outer_steps,
-        )
-        paths = {role: desk.spool.path(key) for role, key in target.items()}
-        written: Written = await desk.offload(
-            aggregate, self._algorithm, self._layout, accepted, files, paths
-        )
-        uploads = [self._upload(key, written.digests[role]) for role, key in target.items()]
-        return written.outcome, dict(zip(target, await asyncio.gather(*uploads), strict=True))
-
-    async def _upload(self, key: str, digest: str) -> PayloadRef:
-        with self._desk.spool.path(key).open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        await self._desk.run.mailbox.store.put(key, [memoryview(data)])
-        return PayloadRef(key=key, size_bytes=len(data), digest=digest)
-
     def _log_commit(self, record: RoundRecord) -> None:
         names = sorted({participant.learner for participant in record.participants})
         self._desk.log.info(
@@ -277,6 +251,7 @@ class FragmentCloser:
     def _advance(self, following: Version, verdicts: Mapping[str, Verdict]) -> None:
         """Go on from ``following``; keep the verdicts that its next round may need."""
         self.present = following
+        self._making.advance()
         self._anchors[following.number] = following.digest
         self._anchors = {
             number: digest

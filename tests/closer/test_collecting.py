@@ -101,3 +101,21 @@ async def test_a_quorum_nobody_can_meet_is_warned_of_once(
     async with running(closer.close_next(lambda: frozenset({"ann"}), lambda _: None)):
         await bench.clock.advance(10.0)
     assert caplog.text.count("the quorum of 3 is not met") == 1
+
+
+async def test_what_a_cleaner_took_from_the_spool_is_judged_again(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    desk = bench.desk()
+    closer = FragmentCloser(desk, bench.run.origin(0))
+    keys = [await bench.post(learner, bench.run.origin(0)) for learner in sorted(EVERYONE)]
+    three = EVERYONE | {"cid"}
+    async with running(closer.close_next(lambda: three, lambda _: None)) as collecting:
+        await bench.clock.advance(10.0)
+        assert all(desk.spool.path(key).exists() for key in keys)
+        desk.spool.drop(keys[0])
+        await bench.post("cid", bench.run.origin(0))
+        await bench.clock.advance(10.0)
+        assert collecting.result().number == 0
+    version = await bench.while_time_passes(closer.close_next(lambda: three, lambda _: None))
+    assert version.record is not None
+    assert {one.learner for one in version.record.participants} == three
