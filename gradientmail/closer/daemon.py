@@ -8,6 +8,7 @@ Everything it knows is in the store: it may be killed at any instant, and the ne
 """
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from gradientmail.closer.lease import Lease, SteppedDown
 from gradientmail.closer.scratch import scratch_directory
 from gradientmail.closer.spool import Spool
 from gradientmail.closer.term import TermOfOffice
+from gradientmail.computing import computing_threads
 from gradientmail.config import NodeSettings
 from gradientmail.errors import SettingsError
 from gradientmail.logs import get_logger
@@ -101,13 +103,16 @@ class Closer:
         _require_closed(run)
         start_warming(run, get_logger("gradientmail.closer", run=run.name, closer=self._name))
         spool_dir = Path(self._node.spool_dir) if self._node.spool_dir else None
-        with scratch_directory(spool_dir) as spool:
+        with (
+            scratch_directory(spool_dir) as spool,
+            computing_threads(os.cpu_count() or 1) as offload,
+        ):
             service = Service(
                 run,
                 name=self._name,
                 clock=self._clock,
                 rng=self._rng,
-                offload=asyncio.to_thread,
+                offload=offload,
                 spool=Spool(spool, store),
             )
             await service.run(until_done=until_done)
@@ -156,15 +161,17 @@ class Service:
     async def _term_is_lost(self, *, until_done: bool) -> bool:
         """Campaign for a term and serve it; False when there is nothing left to close."""
         await self._persist(lambda: self._lease.acquire(fresh_nonce(self._rng)))
-        present = await self._persist(self._run.told_of_all)
-        await self._persist(self._fleet.glance)
-        serving = TermOfOffice(self._desk(), self._fleet, present)
         try:
-            await race(serving.run(until_done=until_done), self._lease.keep())
+            await race(self._serve(until_done=until_done), self._lease.keep())
         except SteppedDown as exc:
             self._log.warning("stepping down: %s", exc)
             return True
         return False
+
+    async def _serve(self, *, until_done: bool) -> None:
+        present = await self._persist(self._run.told_of_all)
+        await self._persist(self._fleet.glance)
+        await TermOfOffice(self._desk(), self._fleet, present).run(until_done=until_done)
 
     def _desk(self) -> Desk:
         return Desk(

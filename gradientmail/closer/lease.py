@@ -37,6 +37,7 @@ class Lease:
         self._lease_s = lease_s
         self._count = 0
         self._newest = 0
+        self._stood_at = 0.0
         self.term = 0
 
     async def acquire(self, nonce: str) -> int:
@@ -66,7 +67,7 @@ class Lease:
         Raises:
             SteppedDown: a newer term was taken, or we could not renew ours.
         """
-        holder = Holder(term=self.term, lease_s=self._lease_s, renewed_at=self._clock.now())
+        holder = Holder(term=self.term, lease_s=self._lease_s, renewed_at=self._stood_at)
         while True:
             decision = holder.decide(self._clock.now(), self._newest)
             match decision:
@@ -87,6 +88,7 @@ class Lease:
 
     async def _stand(self, term: int, nonce: str) -> bool:
         record = Term(run=self._run, term=term, closer=self._name, nonce=nonce)
+        self._stood_at = self._clock.now()
         if await self._mailbox.create_term(record) is Created.EXISTS:
             return False
         self.term, self._newest = term, term

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
+from gradientmail.computing import computing_threads
 from gradientmail.config import NodeSettings
 from gradientmail.errors import ContractError, SettingsError, StateNotSavedError
 from gradientmail.learner.background import Background
-from gradientmail.learner.computing import computing_threads
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
 from gradientmail.learner.gossip import Gossip
@@ -36,6 +36,8 @@ from gradientmail.run import Run, Version, open_run, start_warming
 from gradientmail.store.metered import Meter
 from gradientmail.store.url import open_store
 from gradientmail.tasks import race
+
+COMPUTING_THREADS = 2
 
 SAVES_MISSED = 10
 """How many saves may be due and not possible before a person is told."""
@@ -244,7 +246,7 @@ class Learner:
                 device=self._saved.device,
                 clock=self._clock,
                 rng=self._rng,
-                offload=threads.enter_context(computing_threads()),
+                offload=threads.enter_context(computing_threads(COMPUTING_THREADS)),
                 meter=meter,
                 log=get_logger("gradientmail.learner", run=run.name, learner=self.name),
                 tags=tuple(require_name(tag.strip()) for tag in self._node.tags.split(",") if tag),

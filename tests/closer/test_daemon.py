@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 import gradientmail as gm
 from gradientmail.clock import SystemClock
+from gradientmail.closer.aggregation import aggregate
 from gradientmail.closer.daemon import Service
 from gradientmail.config import NodeSettings, RunSettings
 from gradientmail.errors import (
@@ -117,6 +119,17 @@ async def test_a_closer_that_lost_its_term_stands_again(tmp_path: Path) -> None:
     assert await bench.run.mailbox.newest_term() == 2
 
 
+async def test_a_term_is_kept_while_it_cannot_begin(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path, lease_s=LEASE_S)
+    faulty = FaultyStore(bench.store, always("list", Fault.NOT_APPLIED, "learners/"))
+    async with (
+        running(service_of(bench, "one", store=faulty).run(until_done=True)),
+        running(service_of(bench, "spare").run(until_done=True)),
+    ):
+        await bench.clock.advance(3 * LEASE_S)
+        assert await bench.run.mailbox.newest_term() == 1
+
+
 async def test_a_refusal_ends_the_closer_with_what_to_fix(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path)
     faulty = FaultyStore(bench.store)
@@ -156,6 +169,33 @@ def test_request_stop_ends_it_from_another_thread_and_releases_the_lease(tmp_pat
     assert beat is not None
     assert beat.released
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+async def test_no_sum_takes_the_threads_that_a_store_on_disk_beats_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = {"poll_s": 0.02, "lease_s": 5.0, "grace_s": 0.0, "stop_after_rounds": 1}
+    bench = await make_bench(tmp_path, store=LocalStore(tmp_path / "run"), **short)
+    await bench.post("ann", bench.run.origin(0))
+    put_beat, summing, beaten = Mailbox.put_beat, threading.Event(), threading.Event()
+    waits: list[bool] = []
+
+    async def noted(self: Mailbox, beat: Any) -> None:
+        began = summing.is_set()
+        await put_beat(self, beat)
+        if began:
+            beaten.set()
+
+    def slow(*arguments: Any) -> Any:
+        summing.set()
+        waits.append(beaten.wait(60.0))
+        return aggregate(*arguments)
+
+    monkeypatch.setattr(Mailbox, "put_beat", noted)
+    monkeypatch.setattr("gradientmail.closer.making.aggregate", slow)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    await gm.Closer(str(tmp_path / "run")).serve(until_done=True)
+    assert waits == [True]
 
 
 def test_a_stop_that_comes_before_it_serves_is_kept(tmp_path: Path) -> None:

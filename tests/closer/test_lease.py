@@ -128,6 +128,21 @@ async def test_a_holder_whose_store_hangs_steps_down_in_time() -> None:
             keeping.result()
 
 
+async def test_a_term_counts_from_its_creation_however_long_its_first_beat_took() -> None:
+    store, clock = FaultyStore(MemoryStore()), ManualClock()
+    lease = lease_of(RetryingStore(store, clock, random.Random(0)), clock, "holder")
+    store.plan = always("put", Fault.NOT_APPLIED)
+    async with running(lease.acquire(NONCE)) as acquiring:
+        await clock.advance(LEASE_S)
+        store.plan = lambda operation, key: None
+        await clock.advance(LEASE_S)
+        assert acquiring.result() == 1
+    async with running(lease.keep()) as keeping:
+        await clock.advance(0.0)
+        with pytest.raises(SteppedDown, match="could not renew"):
+            keeping.result()
+
+
 @pytest.mark.parametrize(
     "foreign",
     ["terms/", "terms/x.json", "terms/0000000009.beat", "terms/9999999999.json"],

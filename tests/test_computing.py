@@ -1,4 +1,4 @@
-"""What a learner computes in the background takes one core, and training keeps its own."""
+"""What is computed in the background takes one core, and training keeps its own."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gradientmail.learner.computing import computing_threads
+from gradientmail.computing import computing_threads
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_the_background_takes_one_thread_and_leaves_the_others_as_they_are() -> 
     later: list[int] = []
 
     async def learn() -> int:
-        with computing_threads() as offload:
+        with computing_threads(2) as offload:
             return await offload(torch.get_num_threads)
 
     assert asyncio.run(learn()) == 1
@@ -36,7 +36,7 @@ def test_the_background_takes_one_thread_and_leaves_the_others_as_they_are() -> 
 
 def test_results_and_errors_come_back() -> None:
     async def learn() -> None:
-        with computing_threads() as offload:
+        with computing_threads(2) as offload:
             assert await offload(divmod, 7, 3) == (2, 1)
             with pytest.raises(ZeroDivisionError):
                 await offload(divmod, 7, 0)

@@ -1,4 +1,4 @@
-"""Threads for what a learner computes beside its training: encoding, decoding, digests."""
+"""Threads that compute beside training or beside an event loop: encoding, decoding, closing."""
 
 import asyncio
 import contextlib
@@ -15,20 +15,21 @@ from gradientmail.store.local import Offload
 P = ParamSpec("P")
 T = TypeVar("T")
 
-THREADS = 2
-
 
 @contextlib.contextmanager
-def computing_threads() -> Iterator[Offload]:
-    """Give an offload to threads that compute on one core each, whatever training uses.
+def computing_threads(count: int) -> Iterator[Offload]:
+    """Give an offload to ``count`` threads that compute on one core each, whatever training uses.
+
+    They are none of those that a store on disk works with: else a lease might end because its beat
+    waited for a sum.
 
     Torch deals a tensor's elements to as many threads as it is set to, for each thread that asks:
     left at that, an encoding would take every core from the training step beside it.
     """
     before = torch.get_num_threads()
-    name, started = "gradientmail-compute", threading.Barrier(THREADS + 1)
-    with ThreadPoolExecutor(THREADS, name, _take_one_core) as pool:
-        for _ in range(THREADS):
+    name, started = "gradientmail-compute", threading.Barrier(count + 1)
+    with ThreadPoolExecutor(count, name, _take_one_core) as pool:
+        for _ in range(count):
             pool.submit(started.wait)
         started.wait()
         torch.set_num_threads(before)  # threads that start later inherit what was set last
