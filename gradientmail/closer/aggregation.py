@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import resource
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +35,8 @@ THREADS: Final = 2
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _KEPT_BYTES: Final = 4 << 20  # more than a chunk, so that chunks are kept; few of them
+
+_OPEN_FILES: Final = 1 << 16  # of several fragments' rounds at once
 
 T = TypeVar("T")
 Range = tuple[int, int]
@@ -79,6 +82,7 @@ def aggregate(
         StoreFullError: the spool's disk is full.
     """
     keep_freed_memory()
+    allow_open_files()
     formats = roles(algorithm, layout.numel)
     with ExitStack() as stack:
         stack.enter_context(disk_errors(target[PARAMS].parent))
@@ -134,6 +138,19 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+@functools.cache
+def allow_open_files() -> None:
+    """Let this process open as many files as it may: each contribution to a round is one.
+
+    The usual soft limit of 1,024 is there for ``select``, which nothing here uses.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # macOS may refuse: it stays as it was
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager

@@ -30,4 +30,6 @@ def disk_errors(path: Path) -> Iterator[None]:
             raise StoreFullError(f"{reason}; free some space and start again") from error
         if error.errno in _ADVICE:
             raise StoreAccessError(f"{reason}; {_ADVICE[error.errno]}") from error
+        if error.errno == errno.EMFILE:
+            reason += "; allow this process more of them (ulimit -n)"
         raise StoreUnavailableError(reason) from error

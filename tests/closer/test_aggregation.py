@@ -2,6 +2,8 @@
 
 import errno
 import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Barrier, get_ident
 from typing import Any
@@ -10,7 +12,15 @@ import pytest
 import torch
 
 from gradientmail.algorithm import algorithm_of
-from gradientmail.closer.aggregation import Files, _threads, aggregate, roles, side_by_side
+from gradientmail.closer.aggregation import (
+    Files,
+    _threads,
+    aggregate,
+    allow_open_files,
+    roles,
+    side_by_side,
+)
+from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.closer.intake import Accepted
 from gradientmail.closer.summing import Fused
 from gradientmail.codecs.layout import CHUNK, TILE, layout
@@ -51,6 +61,31 @@ async def test_no_room_in_the_spool_is_said_and_may_be_tried_again(
         aggregate(bench.run.algorithm, layout, accepted, present, target)
     monkeypatch.undo()
     aggregate(bench.run.algorithm, layout, accepted, present, target)
+
+
+@pytest.fixture
+def few_open_files() -> Iterator[int]:
+    """The limit of a usual shell, as it were: only so many files more may be opened."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = 30
+    opened = len(list(Path("/dev/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + few, limits[1]))
+    allow_open_files.cache_clear()
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_a_round_may_hold_more_contributions_than_a_shell_lets_files_be_open(
+    tmp_path: Path, few_open_files: int
+) -> None:
+    bench = await make_bench(tmp_path)
+    closer = FragmentCloser(bench.desk(), bench.run.origin(0))
+    names = frozenset(f"learner-{number:02}" for number in range(2 * few_open_files))
+    for name in names:
+        await bench.post(name, bench.run.origin(0))
+    version = await bench.while_time_passes(closer.close_next(lambda: names, lambda _: None))
+    assert version.record is not None
+    assert len(version.record.participants) == len(names)
 
 
 def test_ranges_are_gone_through_side_by_side_and_come_in_their_order() -> None:

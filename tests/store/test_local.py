@@ -193,6 +193,7 @@ def test_a_fetch_onto_a_full_disk_leaves_no_half(small_disk: Path, tmp_path_fact
         (errno.EOPNOTSUPP, StoreAccessError, "hard links"),
         (errno.EIO, StoreUnavailableError, "a/key"),
         (errno.ESTALE, StoreUnavailableError, "a/key"),
+        (errno.EMFILE, StoreUnavailableError, "ulimit -n"),
     ],
 )
 def test_a_refusal_names_the_path_and_what_to_do(
