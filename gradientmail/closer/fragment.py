@@ -31,6 +31,12 @@ Beside = Callable[[], tuple[Standing, ...] | None]
 MAX_REJECTIONS = 100
 """Named in one record; a flood beyond it is only logged."""
 
+LONGEST_STEP_S = 3600.0
+"""Seconds of a step that are believed while none are known."""
+
+CLAIM_GROWTH = 10.0
+"""Times the known seconds of a step that are believed: a round moves the average to 1.9 times."""
+
 
 class FragmentCloser:
     """Closes the rounds of ``present.fragment``, one after another.
@@ -179,7 +185,7 @@ class FragmentCloser:
                 for one in collected.rejected[:MAX_REJECTIONS]
             ),
             estimates=self.present.estimates.observed(
-                step_s=_typical_step_s(collected.accepted),
+                step_s=_typical_step_s(collected.accepted, self.present.estimates.step_s),
                 quorum_s=collected.quorum_s,
                 sync_s=collected.since_quorum_s + self._desk.clock.now() - began,
             ),
@@ -360,10 +366,15 @@ def _rejections(record: RoundRecord | None) -> dict[str, Verdict]:
     }
 
 
-def _typical_step_s(accepted: Sequence[Accepted]) -> float | None:
-    """Return the lower median: it is a claim, and no single learner's may decide a timeout."""
+def _typical_step_s(accepted: Sequence[Accepted], known: float | None) -> float | None:
+    """Return the lower median of claims, at most so much above what is known.
+
+    No single learner's claim may decide a timeout; one that was paused amid a step, and is alone,
+    says hours.
+    """
     claims = [one.record.step_s for one in accepted]
-    return statistics.median_low(claims) if claims else None
+    limit = CLAIM_GROWTH * known if known else LONGEST_STEP_S
+    return min(statistics.median_low(claims), limit) if claims else None
 
 
 def _committed(version: Version | None, fragment: int, number: int) -> Version:

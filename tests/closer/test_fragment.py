@@ -8,7 +8,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from gradientmail.closer.fragment import FragmentCloser
+from gradientmail.closer.fragment import CLAIM_GROWTH, LONGEST_STEP_S, FragmentCloser
 from gradientmail.errors import RecordError, StoreFullError, StoreUnavailableError
 from gradientmail.protocol.polling import CLOSER_POLLS
 from gradientmail.records import canonical, keys
@@ -65,6 +65,19 @@ async def test_no_single_learners_claim_decides_how_long_a_step_takes(tmp_path: 
         await bench.post(learner, bench.run.origin(0), step_s=step_s)
     version = await close(bench, closer_of(bench))
     assert version.estimates.step_s == 0.5
+
+
+async def test_the_claim_of_who_is_alone_is_believed_within_limits(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path)
+    closer, ann = closer_of(bench), frozenset({"ann"})
+    await bench.post("ann", closer.present, step_s=1e11)
+    assert (await close(bench, closer, ann)).estimates.step_s == LONGEST_STEP_S
+    bench = await make_bench(tmp_path)
+    closer = closer_of(bench)
+    for claim, average in ((2.0, 2.0), (1e11, 2.0 * (0.9 + 0.1 * CLAIM_GROWTH))):
+        await bench.post("ann", closer.present, step_s=claim)
+        version = await close(bench, closer, ann)
+        assert version.estimates.step_s == pytest.approx(average)
 
 
 async def test_a_round_waits_for_every_live_learner(tmp_path: Path) -> None:
