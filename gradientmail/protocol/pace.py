@@ -7,6 +7,18 @@ from dataclasses import dataclass, field
 
 from gradientmail.records.commit import RoundRecord
 
+HEARD_ROUNDS = 16
+"""Rounds after which a learner that was in none of them counts no more."""
+
+HEARD_ROUNDS_EACH = 4
+"""So many for each known learner, where that is more: a round may hold only one of them."""
+
+SHORTEST_STEP_S = 1e-9
+"""Seconds below which a claim is none."""
+
+FASTEST_OVER_MEDIAN = 100.0
+"""Times that the fastest is believed to be faster than the median: one liar slows no fleet."""
+
 
 def local_steps(steps: int, own_step_s: float, fastest_step_s: float) -> int:
     """Return how many of ``steps`` a learner takes so that all are done when the fastest is.
@@ -22,34 +34,54 @@ def local_steps(steps: int, own_step_s: float, fastest_step_s: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """What a learner knows of speeds, from commits alone.
+class Speed:
+    """What a learner said of itself.
 
     Attributes:
-        step_s: Seconds of a step, the newest of each learner that a commit named.
-        token_s: Seconds of a token, likewise.
+        step_s: Seconds of a step.
+        token_s: Seconds of a token.
+        version: Of the commit that named it.
     """
 
-    step_s: Mapping[str, float] = field(default_factory=dict)
-    token_s: Mapping[str, float] = field(default_factory=dict)
+    step_s: float
+    token_s: float
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a learner knows of speeds, from commits alone: each learner's newest.
+
+    Who was in none of the last rounds has left, and takes no share.
+    """
+
+    speeds: Mapping[str, Speed] = field(default_factory=dict)
 
     def heard(self, history: Iterable[RoundRecord]) -> "Pace":
         """Return what is known after more commits, in their order."""
-        used = [one for record in history for one in record.participants if one.step_s > 0.0]
-        return Pace(
-            {**self.step_s, **{one.learner: one.step_s for one in used}},
-            {**self.token_s, **{one.learner: one.step_s * one.steps / one.tokens for one in used}},
-        )
+        speeds = dict(self.speeds)
+        for record in history:
+            for one in record.participants:
+                if one.step_s >= SHORTEST_STEP_S:
+                    token_s = one.step_s * one.steps / one.tokens
+                    speeds[one.learner] = Speed(one.step_s, token_s, record.version)
+        newest = max((speed.version for speed in speeds.values()), default=0)
+        kept = max(HEARD_ROUNDS, HEARD_ROUNDS_EACH * len(speeds))
+        return Pace({name: one for name, one in speeds.items() if one.version > newest - kept})
 
     @property
     def fastest_step_s(self) -> float:
-        """Seconds of a step of the fastest; 0.0 while nobody's are known."""
-        return min(self.step_s.values(), default=0.0)
+        """Seconds of a step of the fastest that can be believed; 0.0 while nobody's are known."""
+        if not self.speeds:
+            return 0.0
+        claims = [speed.step_s for speed in self.speeds.values()]
+        return max(min(claims), statistics.median_low(claims) / FASTEST_OVER_MEDIAN)
 
     def share(self, learner: str, batch: int) -> int:
         """Return what of a global batch a learner takes; one not named yet is like the median."""
-        typical = statistics.median_low(self.token_s.values() or [1.0])
-        return batch_shares(batch, {learner: typical, **self.token_s})[learner]
+        token_s = {name: speed.token_s for name, speed in self.speeds.items()}
+        typical = statistics.median_low(token_s.values() or [1.0])
+        return batch_shares(batch, {learner: typical, **token_s})[learner]
 
 
 def batch_shares(batch: int, token_s: Mapping[str, float]) -> dict[str, int]:

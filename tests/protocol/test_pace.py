@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gradientmail.protocol.pace import Pace, batch_shares, local_steps
+from gradientmail.protocol.pace import (
+    FASTEST_OVER_MEDIAN,
+    HEARD_ROUNDS,
+    Pace,
+    Speed,
+    batch_shares,
+    local_steps,
+)
 from gradientmail.protocol.publishing import Publish, Publishing, Train
 from gradientmail.protocol.schedule import RoundSchedule
 from tests.records.golden import COMMIT
@@ -42,10 +49,42 @@ def test_speeds_are_read_from_commits_the_newest_first() -> None:
     old = replace(COMMIT, participants=(replace(one, step_s=0.5), replace(one, learner="bob")))
     new = replace(COMMIT, participants=(replace(one, step_s=0.25, steps=2, tokens=100),))
     pace = Pace().heard([old, new])
-    assert pace.step_s == {"alice": 0.25}, "bob says nothing of his"
-    assert pace.token_s == {"alice": 0.005}
+    assert pace.speeds == {"alice": Speed(0.25, 0.005, COMMIT.version)}, "bob says nothing of his"
     assert pace.fastest_step_s == 0.25
     assert Pace().fastest_step_s == 0.0
+
+
+def test_who_was_not_heard_for_many_rounds_neither_sets_the_pace_nor_holds_a_share() -> None:
+    (one,) = COMMIT.participants
+    fast, slow = replace(one, learner="fast", step_s=0.1), replace(one, learner="slow", step_s=1.0)
+    pace = Pace().heard([replace(COMMIT, version=1, participants=(fast, slow))])
+    for version in range(2, 1 + HEARD_ROUNDS):
+        pace = pace.heard([replace(COMMIT, version=version, participants=(slow,))])
+    assert pace.fastest_step_s == 0.1
+    pace = pace.heard([replace(COMMIT, version=1 + HEARD_ROUNDS, participants=(slow,))])
+    assert pace.fastest_step_s == 1.0
+    assert pace.share("slow", 10) == 10
+
+
+def test_where_a_round_holds_one_learner_all_that_take_turns_are_known() -> None:
+    (one,) = COMMIT.participants
+    pace = Pace()
+    for version in range(1, 200):
+        said = replace(one, learner=f"learner-{version % 30}", step_s=1.0)
+        pace = pace.heard([replace(COMMIT, version=version, participants=(said,))])
+        assert len(pace.speeds) == min(version, 30)
+
+
+def test_no_single_claim_takes_the_whole_batch_or_slows_everybody() -> None:
+    (one,) = COMMIT.participants
+    claims = {"liar": 1e-320, "ann": 1.0, "bob": 1.0, "cat": 1.0}
+    said = tuple(replace(one, learner=name, step_s=claim) for name, claim in claims.items())
+    pace = Pace().heard([replace(COMMIT, participants=said)])
+    assert (pace.fastest_step_s, pace.share("ann", 9)) == (1.0, 3)
+    said = (replace(one, learner="liar", step_s=1e-8), *said[1:])
+    assert Pace().heard([replace(COMMIT, participants=said)]).fastest_step_s == pytest.approx(
+        1.0 / FASTEST_OVER_MEDIAN
+    )
 
 
 def test_shares_are_in_proportion_to_speed_and_add_up() -> None:
@@ -66,6 +105,6 @@ def test_a_batch_is_dealt_whole_and_nobody_is_left_out(
 
 
 def test_one_that_is_not_known_yet_takes_what_the_median_takes() -> None:
-    pace = Pace({}, {"a": 0.1, "b": 0.1, "c": 0.4})
+    pace = Pace({name: Speed(1.0, s, 1) for name, s in {"a": 0.1, "b": 0.1, "c": 0.4}.items()})
     assert pace.share("new", 13) == 4
     assert Pace().share("new", 13) == 13
