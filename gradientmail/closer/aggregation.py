@@ -84,8 +84,7 @@ def aggregate(
     keep_freed_memory()
     allow_open_files()
     formats = roles(algorithm, layout.numel)
-    with ExitStack() as stack:
-        stack.enter_context(disk_errors(target[PARAMS].parent))
+    with disk_errors(target[PARAMS].parent), ExitStack() as stack:
 
         def reader_of(form: PayloadFormat, path: Path) -> PayloadReader:
             return PayloadReader(form, stack.enter_context(FileSource(path)))
