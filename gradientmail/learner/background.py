@@ -126,12 +126,13 @@ class Background:
         self._thread.join()  # the background has ended: only then it is known why
         self.check()
 
-    def stop(self) -> None:
-        """Let the background leave, and wait until it has."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Let the background leave, or end it at once, and wait until it has."""
         was_ready = not self._ready.cancel() and self._ready.exception() is None
+        leaves = was_ready and not at_once
         with self._news:
             if self._running is not None:
                 loop, main = self._running
-                loop.call_soon_threadsafe(self.leaving.set if was_ready else main.cancel)
+                loop.call_soon_threadsafe(self.leaving.set if leaves else main.cancel)
         if self._thread.ident is not None:
             self._thread.join()

@@ -61,9 +61,14 @@ class Unsent:
         residuals: list[Tensor | None] = state["residuals"]
         self.residuals[:] = [one if one is None else one.to(self.device) for one in residuals]
 
+    @property
+    def settled(self) -> bool:
+        """Whether all of it is."""
+        return not self.keys
+
     async def until_settled(self) -> None:
         """Return once it is."""
-        while self.keys:
+        while not self.settled:
             self.acknowledged.clear()
             await self.acknowledged.wait()
 

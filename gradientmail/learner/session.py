@@ -145,12 +145,19 @@ class Learner:
 
         Args:
             wait: Also wait for the commits of rounds in flight, for as long as rounds here take.
+
+        An interrupt meanwhile ends it at once.
         """
         try:
             if not self._background.failed:
                 self._finish(wait=wait)
-        finally:
+        except KeyboardInterrupt:
+            self._leave(at_once=True)
+            raise
+        except BaseException:
             self._leave()
+            raise
+        self._leave()
 
     def request_stop(self) -> None:
         """Make ``done`` true and end any wait; from any thread or a signal handler.
@@ -343,6 +350,12 @@ class Learner:
             self._background.wait_beyond(news, left_s)
 
     def _settle_outbox(self) -> None:
+        if not self._exchange.outbox.settled:
+            self._log.info(
+                "waiting for the store to take what was posted, for %.0f s at most; an interrupt "
+                "(Ctrl-C) ends it",
+                self._node.retry_deadline_s,
+            )
         try:
             self._background.call(self._exchange.outbox.until_settled, self._node.retry_deadline_s)
         except TimeoutError:
@@ -383,11 +396,11 @@ class Learner:
             return None
         return self._saved.save(self._run, self.name, self._training, outbox)
 
-    def _leave(self) -> None:
+    def _leave(self, *, at_once: bool = False) -> None:
         if self._proximal is not None:
             self._proximal.remove()
         try:
-            self._background.stop()
+            self._background.stop(at_once=at_once)
         finally:
             if self._state_dir is not None:
                 self._state_dir.close()

@@ -23,6 +23,7 @@ from gradientmail.errors import (
     StoreAccessError,
 )
 from gradientmail.learner import session
+from gradientmail.learner.background import Background
 from gradientmail.learner.state import StateDir
 from gradientmail.mailbox import Mailbox
 from gradientmail.operations.creating import create_run
@@ -206,6 +207,35 @@ def test_a_stop_from_another_thread_ends_a_hold(url: Path) -> None:
         training.join(PATIENCE_S)
         assert not training.is_alive()
         assert learner.progress.steps == H
+
+
+def test_an_interrupt_while_it_leaves_ends_it_at_once_however_the_store_hangs(
+    url: Path,
+    faulty: FaultyStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "gradientmail")
+
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def train() -> None:
+        with gm.Learner(str(url), make_model(0.0), name="ann") as learner:
+            monkeypatch.setattr(faulty, "put", hang)
+            for _ in range(H - 1):
+                learner.step(tokens=1)
+            learner.request_stop()  # else the last step would hold for the commit
+            learner.step(tokens=1)
+            monkeypatch.setattr(Background, "call", interrupt)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert "waiting for the store to take what was posted, for 120 s at most" in caplog.text
 
 
 def test_what_ends_the_background_is_raised_by_the_next_step(
