@@ -4,7 +4,7 @@ Who lives is judged by what changes between the two looks, as closers do: no clo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -31,13 +31,14 @@ class FragmentFacts:
     """One fragment.
 
     Attributes:
-        version: The newest.
-        moved: It became newer between the looks.
+        version: The newest; without a closer the newest that a learner has posted for.
+        moved: It became newer between the looks, or a learner posted.
         open_s: Seconds since its newest commit, or since the run was created; by others' clocks.
         heard: Learners whose contribution to the next version is in the mail.
         boundary: Newest version that a sweep may delete; -1 when none was swept.
         missing: Versions above the boundary with a payload that is not there, and its key.
         rejected: Of the newest version.
+        posts: Without a closer: the newest version that each learner has posted for.
     """
 
     fragment: int
@@ -49,6 +50,7 @@ class FragmentFacts:
     missing: tuple[tuple[int, str], ...] = ()
     rejected: tuple[Rejection, ...] = ()
     estimates: Estimates = field(default_factory=Estimates)
+    posts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,12 +60,14 @@ class LearnerFacts:
     Attributes:
         changed: Its presence was rewritten between the looks.
         ahead_s: Its clock before ours where it changed; otherwise how old it says to be, negated.
+        step_s: What a step takes it.
     """
 
     name: str
     changed: bool
     left: bool
     ahead_s: float
+    step_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +126,12 @@ class RunFacts:
 
 
 def observation_s(settings: RunSettings) -> float:
-    """Return how long two looks must lie apart: two signs of life are due by then, and a poll."""
+    """Return how long two looks must lie apart: two signs of life are due by then, and a poll.
+
+    Who exchanges with nobody gives none.
+    """
+    if settings.exchange == "nobody":
+        return 0.0
     return max(settings.presence_s, settings.lease_s) / 2 + settings.poll_s
 
 
@@ -169,6 +178,7 @@ class _Look:
     presences: Mapping[str, tuple[str, Presence]]
     lease: tuple[int, str, int, bool] | None
     stopped: bool
+    posts: Sequence[Mapping[str, int]]
 
     @classmethod
     async def at(cls, run: Run, clock: Clock) -> "_Look":
@@ -184,11 +194,25 @@ class _Look:
         beat = await mailbox.beat(term) if term else None
         lease = (beat.term, beat.closer, beat.count, beat.released) if beat else None
         stopped = await mailbox.stop_requested()
-        return cls(clock.wall(), newest, presences, lease, stopped)
+        posts = _newest_posts(await mailbox.store.list(keys.GOSSIP), len(newest))
+        return cls(clock.wall(), newest, presences, lease, stopped, posts)
 
     def ended(self, settings: RunSettings) -> bool:
-        rounds, last = sum(one.number for one in self.newest), settings.stop_after_rounds
+        if settings.exchange == "gossip":
+            rounds = max((sum(said.versions) for _, said in self.presences.values()), default=0)
+        else:
+            rounds = sum(one.number for one in self.newest)
+        last = settings.stop_after_rounds
         return self.stopped or (last is not None and rounds >= last)
+
+
+def _newest_posts(entries: Iterable[Entry], fragments: int) -> list[dict[str, int]]:
+    """Return of each fragment the newest version that each learner has posted for."""
+    newest: list[dict[str, int]] = [{} for _ in range(fragments)]
+    for entry in entries:  # in the order of versions
+        if (post := keys.parse_gossip(entry.key)) and post.fragment < fragments:
+            newest[post.fragment][post.learner] = post.version
+    return newest
 
 
 def _learners(before: _Look, after: _Look) -> list[LearnerFacts]:
@@ -198,6 +222,7 @@ def _learners(before: _Look, after: _Look) -> list[LearnerFacts]:
             changed=name not in before.presences or before.presences[name][0] != tag,
             left=presence.left,
             ahead_s=presence.seen_at - after.wall_s,
+            step_s=presence.step_s,
         )
         for name, (tag, presence) in after.presences.items()
     ]
@@ -234,16 +259,18 @@ def _fragment(  # noqa: PLR0913, PLR0917 - what two looks and a listing say of i
         and letter.base > newest.applied.get(letter.learner, -1)
     )
     closed_at = record.closed_at if record else run.manifest.created_at
+    posts = after.posts[p]
     return FragmentFacts(
         fragment=p,
-        version=newest.number,
-        moved=newest.number != before.newest[p].number,
+        version=max(newest.number, *posts.values(), 0),
+        moved=newest.number != before.newest[p].number or posts != before.posts[p],
         open_s=after.wall_s - closed_at,
         heard=heard,
         boundary=boundary,
         missing=tuple((version, key) for key, version in named.items() if key not in there),
         rejected=record.rejected if record else (),
         estimates=newest.estimates,
+        posts=posts,
     )
 
 
@@ -277,7 +304,7 @@ class _Sorted:
     def of(
         cls, entries: Sequence[Entry], boundaries: Sequence[int], named: AbstractSet[str]
     ) -> "_Sorted":
-        """Sort payloads and mail by who needs them; records and signs of life are no matter."""
+        """Sort payloads, mail and posts by who needs them; signs of life are no matter."""
         heaps = cls([], [], [], [])
         for entry in entries:
             payload, letter = keys.parse_payload(entry.key), keys.parse_mail(entry.key)
@@ -289,6 +316,8 @@ class _Sorted:
             elif letter and letter.fragment < len(boundaries):
                 swept = letter.base < boundaries[letter.fragment]
                 (heaps.sweepable if swept else heaps.used).append(entry)
+            elif (post := keys.parse_gossip(entry.key)) and post.fragment < len(boundaries):
+                heaps.used.append(entry)
             elif entry.key.partition("/")[0] not in RECORDS:
                 heaps.foreign.append(entry)
         return heaps

@@ -1,10 +1,11 @@
 """What is wrong with a live run: pure rules over what was gathered, a finding each."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gradientmail.doctor.facts import Bytes, FragmentFacts, RunFacts
 from gradientmail.doctor.findings import Finding, Verdict
 from gradientmail.doctor.skew import REFUSED_S, SUSPECT_S
+from gradientmail.protocol.recovery import last_repeatable
 
 SHOWN = 3
 """Of many of a kind, so many are named."""
@@ -15,8 +16,8 @@ Rule = Callable[[RunFacts], Finding]
 
 
 def judge_run(facts: RunFacts) -> list[Finding]:
-    """Return one finding of every rule."""
-    return [rule(facts) for rule in RULES]
+    """Return one finding of every rule for how learners of the run exchange."""
+    return [rule(facts) for rule in RULES[facts.settings.exchange]]
 
 
 def closer(facts: RunFacts) -> Finding:
@@ -58,15 +59,72 @@ def learners(facts: RunFacts) -> Finding:
             f"rounds wait for it until it was silent for presence_s = "
             f"{facts.settings.presence_s:g} s, and then no more",
         )
-    if len(live) < facts.settings.quorum:
-        return Finding(
-            name,
-            WARNED,
-            f"{detail}; quorum = {facts.settings.quorum}",
-            "start more learners",
-            "every round waits for its timeout before it closes with what there is",
-        )
+    if (few := _too_few(facts)) is not None:
+        quorum = f"{detail}; quorum = {facts.settings.quorum}"
+        return Finding(name, WARNED, quorum, "start more learners", few)
     return Finding(name, PASSED, detail)
+
+
+def _too_few(facts: RunFacts) -> str | None:
+    """Return what follows where fewer than a quorum are there; None: they are enough."""
+    settings = facts.settings
+    if settings.exchange == "closer":
+        waits = "every round waits for its timeout before it closes with what there is"
+        return waits if len(facts.live) < settings.quorum else None
+    graceful = "" if settings.grace_s is None else f" or waited grace_s = {settings.grace_s:g} s"
+    waits = f"no round is mixed before so many have shown{graceful}"
+    return waits if len(facts.learners) < settings.quorum else None
+
+
+def unseen(facts: RunFacts) -> Finding:
+    """Who exchanges with nobody leaves no trace."""
+    told = f"exchange = {facts.settings.exchange!r}: learners write nothing here"
+    return Finding("learners", PASSED, f"{told}, and cannot be seen; no closer is needed")
+
+
+def posts(facts: RunFacts) -> Finding:
+    """Without a closer, what learners post to each other must be fresh."""
+    settings, versions = facts.settings, ", ".join(str(one.version) for one in facts.fragments)
+    late = [f"{who} ({n} behind)" for who in sorted(facts.live) if (n := _behind(facts, who))]
+    detail = (
+        f"no closer is needed: learners mix over topology {settings.topology!r}; newest posts are "
+        f"for versions {versions}"
+    ) + (f", not yet by {named(late)}" if late else "")
+    left = [who for who in sorted(facts.live) if _left_behind(facts, who)]
+    if left:
+        return Finding(
+            "posts",
+            WARNED,
+            f"{detail}; the others no longer wait for {named(left)}",
+            "nothing if it just came back; otherwise a larger grace_s, in a fork",
+            "what it trained in the rounds that it missed is mixed with nobody's",
+        )
+    steps_s = settings.sync_every * max(
+        (one.step_s for one in facts.learners if one.changed), default=0.0
+    )
+    moved = facts.ended or any(one.moved for one in facts.fragments)
+    if not moved and 0.0 < 2 * steps_s < facts.observed_s:
+        return Finding(
+            "posts",
+            WARNED,
+            f"{detail}; none came in {facts.observed_s:.0f} s, in which there are steps for "
+            f"{facts.observed_s / steps_s:.0f} rounds",
+            "see the finding on learners, and the logs of those whose posts are not yet there",
+            f"a round waits for a learner until it was silent for presence_s = "
+            f"{settings.presence_s:g} s",
+        )
+    return Finding("posts", PASSED, detail)
+
+
+def _behind(facts: RunFacts, who: str) -> int:
+    """Return how many rounds a learner's newest post is behind others'; 0 before its first."""
+    found = (one.version - one.posts[who] for one in facts.fragments if who in one.posts)
+    return max(found, default=0)
+
+
+def _left_behind(facts: RunFacts, who: str) -> bool:
+    """Whether others are so far on that they went on without a learner."""
+    return _behind(facts, who) > last_repeatable(0, keep_versions=facts.settings.keep_versions)
 
 
 def rounds(facts: RunFacts) -> Finding:
@@ -114,10 +172,16 @@ def missing(facts: RunFacts) -> Finding:
     newest = [one.fragment for one, version, _ in lost if version == one.version]
     detail = ", ".join(f"{key} (version {version})" for _, version, key in lost[:SHOWN])
     advice = "restore them from a backup or a bucket version; see who or what deletes here"
+    by_closer = facts.settings.exchange == "closer"
     if newest:
-        meaning = "the newest version cannot be read: no closer goes on and no learner joins"
+        nobody = "no closer goes on and no learner joins" if by_closer else "no learner joins"
+        meaning = f"the newest version cannot be read: {nobody}"
         return Finding("payloads", FAILED, f"missing: {detail}{_more(lost)}", advice, meaning)
-    meaning = "learners that are behind jump to the newest version; verify cannot derive these"
+    meaning = (
+        "learners that are behind jump to the newest version; verify cannot derive these"
+        if by_closer
+        else "a learner that joins takes what another posted, for as long as that is there"
+    )
     return Finding("payloads", WARNED, f"missing: {detail}{_more(lost)}", advice, meaning)
 
 
@@ -174,7 +238,12 @@ def clocks(facts: RunFacts) -> Finding:
     return Finding("clocks", WARNED, ", ".join(told) + _more(off), advice, meaning)
 
 
-RULES: Sequence[Rule] = (closer, learners, rounds, missing, orphans, rejections, clocks)
+RULES: Mapping[str, Sequence[Rule]] = {
+    "closer": (closer, learners, rounds, missing, orphans, rejections, clocks),
+    "gossip": (learners, posts, missing, orphans, clocks),
+    "nobody": (unseen, missing, orphans),
+}
+"""By how learners exchange."""
 
 
 # -- words ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from rich.console import Console
 from gradientmail.cli.probing import table_of
 from gradientmail.doctor import Finding, Verdict
 from tests.cli.conftest import Cli, make_run
+from tests.e2e.team import PATIENCE_S, Team, eventually, keys_of
+from tests.e2e.team import make_run as make_quick_run
 
 PASSED = Finding("race", Verdict.PASSED, "3 races of 32 creators had one winner each")
 WARNED = Finding("rights", Verdict.WARNED, "may not delete", "a closer must delete to sweep")
@@ -116,6 +119,25 @@ def test_a_real_run_that_nobody_works_on_needs_help(cli: Cli, tmp_path: Path) ->
     assert result.exit_code == 7
     assert "no closer ever held the lease" in result.stdout
     assert "no round will be closed" in result.stdout
+
+
+def test_learners_that_train_without_a_closer_are_well(cli: Cli, tmp_path: Path) -> None:
+    url, enough = tmp_path / "run", threading.Event()
+    make_quick_run(url, "gossip", sync_every=10, quorum=2, presence_s=2.0)
+    with Team(url) as team:
+        running = [
+            team.learner(name, leave_if=lambda _: enough.is_set()) for name in ("ann", "bob")
+        ]
+        eventually(lambda: keys_of(url, "gossip/0000/0000000002/"))
+        result = cli("doctor", url)
+        enough.set()
+        for one in running:
+            one.result(PATIENCE_S)
+
+    assert result.exit_code == 0, result.stdout
+    assert "2 live: ann, bob" in result.stdout
+    assert "no closer is needed" in result.stdout
+    assert "gradientmail closer" not in result.stdout
 
 
 def test_a_damaged_run_is_damaged(cli: Cli, run_url: Path) -> None:

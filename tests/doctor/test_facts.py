@@ -80,10 +80,12 @@ class Scene:
             learner=name,
             incarnation="0" * 32,
             count=count,
-            versions=(0,),
-            **fields,
+            **{"versions": (0,), **fields},
         )
         await self.run.mailbox.put_presence(said)
+
+    async def post(self, learner: str, version: int) -> None:
+        await self.run.mailbox.store.put(keys.gossip(0, version, learner), [b"parameters"])
 
     async def letter(self, base: int, learner: str, size: int = 10) -> str:
         key = keys.mail(0, base, learner, fresh_nonce(self.rng))
@@ -203,6 +205,34 @@ async def test_bytes_are_sorted_by_who_needs_them() -> None:
     assert facts.unused == Bytes(1, 30)
     assert facts.foreign == Bytes(1, 4)
     assert facts.sweepable == Bytes()
+
+
+async def test_posts_to_neighbours_tell_how_far_each_is_and_are_the_runs_own() -> None:
+    scene = await Scene.of(exchange="gossip")
+    await scene.post("ann", 1)
+    await scene.post("ann", 2)
+    await scene.post("bob", 1)
+    facts = await scene.facts()
+    (fragment, *_) = facts.fragments
+    assert (fragment.version, fragment.moved) == (2, False)
+    assert fragment.posts == {"ann": 2, "bob": 1}
+    assert facts.foreign == Bytes()
+    moved = (await scene.facts(lambda: scene.post("bob", 2))).fragments[0]
+    assert (moved.version, moved.moved) == (2, True)
+
+
+async def test_learners_without_a_closer_say_when_their_last_round_was() -> None:
+    scene = await Scene.of(exchange="gossip", stop_after_rounds=1)
+    await scene.presence("ann", 1, step_s=0.25)
+    facts = await scene.facts()
+    assert not facts.ended
+    assert [one.step_s for one in facts.learners] == [0.25]
+    await scene.presence("ann", 2, versions=(1,))
+    assert (await scene.facts()).ended
+
+
+async def test_those_who_exchange_with_nobody_are_not_watched() -> None:
+    assert (await (await Scene.of(exchange="nobody")).facts()).observed_s == 0.0
 
 
 async def test_a_retained_run_sweeps_nothing() -> None:

@@ -1,6 +1,9 @@
 """Each rule sees what is wrong, says what follows and what to do, and lets what is well pass."""
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from gradientmail.config import RunSettings
 from gradientmail.doctor.facts import Bytes, CloserFacts, FragmentFacts, LearnerFacts, RunFacts
@@ -13,8 +16,10 @@ SETTINGS = RunSettings(lease_s=10.0, presence_s=20.0, grace_s=3.0, poll_s=1.0, s
 LIVE = CloserFacts(name="closer-1", term=3, released=False, changed=True)
 
 
-def learner(name: str, *, changed: bool = True, left: bool = False, ahead_s: float = 0.0):
-    return LearnerFacts(name=name, changed=changed, left=left, ahead_s=ahead_s)
+def learner(name: str, *, changed: bool = True, left: bool = False, **fields: float):
+    return LearnerFacts(
+        **{"name": name, "changed": changed, "left": left, "ahead_s": 0.0, **fields}
+    )
 
 
 def fragment(**fields) -> FragmentFacts:
@@ -42,7 +47,7 @@ def finding(name: str, **fields) -> Finding:
 
 def test_a_run_that_is_well_passes_every_rule() -> None:
     findings = judge_run(facts())
-    assert len(findings) == len(RULES) == len({one.name for one in findings})
+    assert len(findings) == len(RULES["closer"]) == len({one.name for one in findings})
     assert worst(findings) is Verdict.PASSED
     assert not [one for one in findings if one.advice or one.meaning]
 
@@ -123,6 +128,101 @@ def test_who_a_stuck_round_waits_for_is_named() -> None:
     assert detail == "fragment 3 is at version 7 for 500 s, waiting for bob"
     heard = fragment(open_s=500.0, moved=False, heard=frozenset({"ann", "bob"}))
     assert "every live learner was heard" in finding("rounds", fragments=(heard,)).detail
+
+
+# -- without a closer -----------------------------------------------------------------------------
+
+GOSSIP = replace(SETTINGS, exchange="gossip", topology="ring", keep_versions=2)
+POSTED = {"ann": 7, "bob": 7}
+
+
+def among_neighbours(**fields) -> dict[str, Any]:
+    """Return what differs where learners mix among themselves; ``fields`` are the fragment's."""
+    return {"settings": GOSSIP, "closer": None, "fragments": (fragment(posts=POSTED, **fields),)}
+
+
+def test_learners_that_mix_among_themselves_need_no_closer() -> None:
+    findings = judge_run(facts(**among_neighbours()))
+    assert worst(findings) is Verdict.PASSED
+    assert not [one for one in findings if one.advice or one.meaning]
+    assert {one.name for one in findings} >= {"learners", "posts", "payloads"}
+    (said,) = (one.detail for one in findings if one.name == "posts")
+    assert said == (
+        "no closer is needed: learners mix over topology 'ring'; newest posts are for versions 7"
+    )
+
+
+def test_who_has_not_posted_yet_is_told_and_no_fault() -> None:
+    found = finding(
+        "posts", **among_neighbours() | {"fragments": (fragment(posts={"ann": 7, "bob": 6}),)}
+    )
+    assert found.verdict is Verdict.PASSED
+    assert found.detail.endswith("versions 7, not yet by bob (1 behind)")
+
+
+def test_who_was_left_behind_is_named() -> None:
+    found = finding(
+        "posts", **among_neighbours() | {"fragments": (fragment(posts={"ann": 7, "bob": 3}),)}
+    )
+    assert found.verdict is Verdict.WARNED
+    assert "the others no longer wait for bob" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("step_s", "moved", "verdict"),
+    [
+        (0.1, False, Verdict.WARNED),
+        (0.1, True, Verdict.PASSED),
+        (0.2, False, Verdict.PASSED),
+        (0.0, False, Verdict.PASSED),
+    ],
+)
+def test_posts_that_should_have_come_and_did_not_are_missed(
+    *, step_s: float, moved: bool, verdict: Verdict
+) -> None:
+    here = {"learners": (learner("ann", step_s=step_s), learner("bob"))}
+    found = finding("posts", **among_neighbours(moved=moved), **here)
+    assert found.verdict is verdict
+    assert ("none came in 11 s" in found.detail) == (verdict is Verdict.WARNED)
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "meaning"),
+    [
+        (None, "no round is mixed before so many have shown"),
+        (3.0, "no round is mixed before so many have shown or waited grace_s = 3 s"),
+    ],
+)
+def test_nothing_is_mixed_before_a_quorum_has_shown(grace_s: float | None, meaning: str) -> None:
+    few = replace(GOSSIP, quorum=3, grace_s=grace_s)
+    found = finding("learners", **among_neighbours() | {"settings": few})
+    assert (found.verdict, found.meaning) == (Verdict.WARNED, meaning)
+    gone = (learner("ann"), learner("bob"), learner("cat", changed=False, left=True))
+    shown = among_neighbours() | {"settings": few, "learners": gone}
+    assert finding("learners", **shown).verdict is Verdict.PASSED
+
+
+def test_nobody_there_fails_without_a_closer_too() -> None:
+    assert finding("learners", **among_neighbours(), learners=()).verdict is Verdict.FAILED
+
+
+def test_those_who_exchange_with_nobody_cannot_be_seen_and_need_no_help() -> None:
+    alone = replace(SETTINGS, exchange="nobody")
+    findings = judge_run(facts(settings=alone, closer=None, learners=()))
+    assert worst(findings) is Verdict.PASSED
+    assert "cannot be seen; no closer is needed" in findings[0].detail
+
+
+def test_the_first_payload_is_vital_until_someone_has_posted() -> None:
+    missing = {"missing": ((0, "fragments/x"),)}
+    joined = finding("payloads", **among_neighbours(**missing))
+    assert joined.verdict is Verdict.WARNED
+    assert "takes what another posted" in joined.meaning
+    nobody = among_neighbours() | {"fragments": (fragment(version=0, **missing),)}
+    assert finding("payloads", **nobody).meaning.endswith("no learner joins")
+
+
+# -- objects, rejections and clocks ---------------------------------------------------------------
 
 
 def test_the_newest_versions_payload_is_vital_and_an_older_ones_is_not() -> None:
