@@ -145,6 +145,13 @@ class Mailbox:
         """Whether someone asked the run to end."""
         return await self.store.read(keys.STOP, 0, 1) is not None
 
+    async def stop_reason(self) -> str | None:
+        """Return why someone asked the run to end; None: nobody did."""
+        if not await self.stop_requested():
+            return None
+        stop = await self._hint(Stop, keys.STOP)
+        return stop.reason if stop else "the reason is unreadable"
+
     async def create_stop(self, stop: Stop) -> Created:
         """Ask the run to end."""
         return await self.store.create(keys.STOP, canonical.encode(stop))

@@ -20,8 +20,8 @@ from gradientmail.store.base import Store
 STYLES = {Verdict.PASSED: "green", Verdict.WARNED: "yellow", Verdict.FAILED: "bold red"}
 
 SUMMARIES = {
-    Verdict.PASSED: "the run is well",
-    Verdict.WARNED: "the run goes on; see what warned",
+    Verdict.PASSED: "all is well",
+    Verdict.WARNED: "nothing failed; see what warned",
     Verdict.FAILED: "the run needs help: see what failed",
 }
 
@@ -62,7 +62,8 @@ def _of_run(url: str, node: NodeSettings) -> Diagnosis:
     def observing(run: str, seconds: float) -> None:
         nonlocal name
         name = run
-        waiting.update(f"observing {run} for {duration(seconds)} ...")
+        if seconds:
+            waiting.update(f"observing {run} for {duration(seconds)} ...")
 
     async def lint(store: Store) -> Sequence[Finding]:
         return await lint_run(store, url, clock=SystemClock(), observing=observing)

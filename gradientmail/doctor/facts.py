@@ -4,7 +4,7 @@ Who lives is judged by what changes between the two looks, as closers do: no clo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -98,8 +98,8 @@ class RunFacts:
     """All that the rules judge.
 
     Attributes:
-        ended: Its last round is closed, or it was asked to stop.
-        observed_s: Seconds between the two looks.
+        end: Why the run has ended; None while it goes on.
+        observed_s: Seconds between the two looks; 0 where one was enough.
         used: Payloads and mail that records above the boundaries name, or that may still be used.
         sweepable: What no one needs, and the next sweep deletes.
         unused: Payloads that no record names above the boundary: of a closer that lost or died, or
@@ -109,7 +109,7 @@ class RunFacts:
 
     run: str
     settings: RunSettings
-    ended: bool
+    end: str | None
     observed_s: float
     fragments: tuple[FragmentFacts, ...] = ()
     learners: tuple[LearnerFacts, ...] = ()
@@ -126,25 +126,26 @@ class RunFacts:
 
 
 def observation_s(settings: RunSettings) -> float:
-    """Return how long two looks must lie apart: two signs of life are due by then, and a poll.
-
-    Who exchanges with nobody gives none.
-    """
-    if settings.exchange == "nobody":
-        return 0.0
+    """Return how long two looks must lie apart: two signs of life are due by then, and a poll."""
     return max(settings.presence_s, settings.lease_s) / 2 + settings.poll_s
 
 
-async def gather_facts(run: Run, clock: Clock) -> RunFacts:
+async def gather_facts(run: Run, clock: Clock, observing: Callable[[float], None]) -> RunFacts:
     """Look at ``run``, wait, and look again; every object is listed, no payload is read.
+
+    One look is enough where nobody gives signs of life: the run has ended, or its learners
+    exchange with nobody. ``observing`` is told how long the wait is.
 
     Raises:
         RecordError: a commit is damaged.
     """
     settings, before = run.manifest.settings, await _Look.at(run, clock)
-    wait_s = observation_s(settings)
+    quiet = settings.exchange == "nobody" or before.end(settings) is not None
+    wait_s = 0.0 if quiet else observation_s(settings)
+    observing(wait_s)
     await clock.sleep(wait_s)
-    after, entries = await _Look.at(run, clock), await run.mailbox.store.list("")
+    after = before if quiet else await _Look.at(run, clock)
+    entries = await run.mailbox.store.list("")
     boundaries = [await run.mailbox.newest_boundary(p) for p in range(len(run.layouts))]
     named = [
         await _named(run, newest, b) for newest, b in zip(after.newest, boundaries, strict=True)
@@ -153,7 +154,7 @@ async def gather_facts(run: Run, clock: Clock) -> RunFacts:
     return RunFacts(
         run=run.name,
         settings=settings,
-        ended=after.ended(settings),
+        end=after.end(settings),
         observed_s=wait_s,
         fragments=tuple(
             _fragment(run, before, after, p, boundary, entries, named[p])
@@ -177,7 +178,7 @@ class _Look:
     newest: Sequence[Version]
     presences: Mapping[str, tuple[str, Presence]]
     lease: tuple[int, str, int, bool] | None
-    stopped: bool
+    stop: str | None
     posts: Sequence[Mapping[str, int]]
 
     @classmethod
@@ -193,17 +194,19 @@ class _Look:
         term = await mailbox.newest_term()
         beat = await mailbox.beat(term) if term else None
         lease = (beat.term, beat.closer, beat.count, beat.released) if beat else None
-        stopped = await mailbox.stop_requested()
+        stop = await mailbox.stop_reason()
         posts = _newest_posts(await mailbox.store.list(keys.GOSSIP), len(newest))
-        return cls(clock.wall(), newest, presences, lease, stopped, posts)
+        return cls(clock.wall(), newest, presences, lease, stop, posts)
 
-    def ended(self, settings: RunSettings) -> bool:
+    def end(self, settings: RunSettings) -> str | None:
         if settings.exchange == "gossip":
             rounds = max((sum(said.versions) for _, said in self.presences.values()), default=0)
         else:
             rounds = sum(one.number for one in self.newest)
         last = settings.stop_after_rounds
-        return self.stopped or (last is not None and rounds >= last)
+        if last is not None and rounds >= last:
+            return f"its last round, of {last}, is closed"
+        return None if self.stop is None else f"someone asked it to stop: {self.stop}"
 
 
 def _newest_posts(entries: Iterable[Entry], fragments: int) -> list[dict[str, int]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from gradientmail.clock import Clock
-from gradientmail.doctor.facts import gather_facts, observation_s
+from gradientmail.doctor.facts import gather_facts
 from gradientmail.doctor.findings import Finding
 from gradientmail.doctor.lifecycle import lifecycle_finding
 from gradientmail.doctor.rules import judge_run
@@ -24,8 +24,8 @@ async def lint_run(
         RecordError: its manifest or a commit is damaged.
     """
     run = await open_run(store)
-    observing(run.name, observation_s(run.manifest.settings))
-    findings = judge_run(await gather_facts(run, clock))
+    facts = await gather_facts(run, clock, lambda seconds: observing(run.name, seconds))
+    findings = judge_run(facts)
     findings.append(await lifecycle_finding(url))
     if finding := await clock_finding(url, clock):
         findings.append(finding)

@@ -16,8 +16,17 @@ Rule = Callable[[RunFacts], Finding]
 
 
 def judge_run(facts: RunFacts) -> list[Finding]:
-    """Return one finding of every rule for how learners of the run exchange."""
-    return [rule(facts) for rule in RULES[facts.settings.exchange]]
+    """Return one finding of every rule for how learners of the run exchange, or for its end."""
+    rules = RULES[facts.settings.exchange] if facts.end is None else AFTER_THE_END
+    return [rule(facts) for rule in rules]
+
+
+def end(facts: RunFacts) -> Finding:
+    """Nobody need close or train where the run has ended."""
+    versions = ", ".join(str(one.version) for one in facts.fragments)
+    detail = f"the run has ended: {facts.end}; versions {versions}"
+    there = sorted(one.name for one in facts.learners if not one.left)
+    return Finding("end", PASSED, detail + (f"; not yet left: {named(there)}" if there else ""))
 
 
 def closer(facts: RunFacts) -> Finding:
@@ -25,8 +34,6 @@ def closer(facts: RunFacts) -> Finding:
     held, name = facts.closer, "closer"
     start = "start one: gradientmail closer RUN_URL"
     stands = "learners train on as far as overlap_steps allows, and no round is closed"
-    if facts.ended:
-        return Finding(name, PASSED, "the run has ended; nobody need close")
     if held is None:
         return Finding(name, FAILED, "no closer ever held the lease", start, stands)
     if held.released and not held.changed:
@@ -43,8 +50,6 @@ def learners(facts: RunFacts) -> Finding:
     """Somebody must train; who fell silent is named."""
     name, live = "learners", facts.live
     silent = sorted(one.name for one in facts.learners if not one.changed and not one.left)
-    if facts.ended:
-        return Finding(name, PASSED, "the run has ended; nobody need train")
     if not live:
         detail = f"none is live; silent: {named(silent)}" if silent else "none is there"
         advice = "start one: gradientmail learner RUN_URL --state-dir DIRECTORY"
@@ -102,7 +107,7 @@ def posts(facts: RunFacts) -> Finding:
     steps_s = settings.sync_every * max(
         (one.step_s for one in facts.learners if one.changed), default=0.0
     )
-    moved = facts.ended or any(one.moved for one in facts.fragments)
+    moved = any(one.moved for one in facts.fragments)
     if not moved and 0.0 < 2 * steps_s < facts.observed_s:
         return Finding(
             "posts",
@@ -130,9 +135,7 @@ def _left_behind(facts: RunFacts, who: str) -> bool:
 def rounds(facts: RunFacts) -> Finding:
     """Every fragment must go on."""
     stuck = [
-        one
-        for one in facts.fragments
-        if not facts.ended and not one.moved and one.open_s > overdue_s(facts, one)
+        one for one in facts.fragments if not one.moved and one.open_s > overdue_s(facts, one)
     ]
     if not stuck:
         versions = ", ".join(str(one.version) for one in facts.fragments)
@@ -244,6 +247,8 @@ RULES: Mapping[str, Sequence[Rule]] = {
     "nobody": (unseen, missing, orphans),
 }
 """By how learners exchange."""
+
+AFTER_THE_END: Sequence[Rule] = (end, missing, orphans)
 
 
 # -- words ----------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ def lint(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> None:
 @pytest.mark.parametrize(
     ("findings", "code", "says"),
     [
-        ([PASSED], 0, "run-1: the run is well\n"),
-        ([PASSED, WARNED], 0, "run-1: the run goes on; see what warned"),
+        ([PASSED], 0, "run-1: all is well\n"),
+        ([PASSED, WARNED], 0, "run-1: nothing failed; see what warned"),
         ([WARNED, FAILED], 7, "run-1: the run needs help: see what failed"),
     ],
 )
@@ -119,6 +119,16 @@ def test_a_real_run_that_nobody_works_on_needs_help(cli: Cli, tmp_path: Path) ->
     assert result.exit_code == 7
     assert "no closer ever held the lease" in result.stdout
     assert "no round will be closed" in result.stdout
+
+
+def test_a_run_that_has_ended_says_so_at_once_and_why(cli: Cli, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", poll_s=0.02, presence_s=1e6, lease_s=1e6)
+    cli("stop", tmp_path / "run", "--reason", "enough")
+
+    result = cli("doctor", tmp_path / "run")
+
+    assert result.exit_code == 0
+    assert "the run has ended: someone asked it to stop: enough" in result.stdout
 
 
 def test_learners_that_train_without_a_closer_are_well(cli: Cli, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Scene:
         return cls(await open_run(store))
 
     async def facts(self, happens: Callable[[], Any] = nothing) -> RunFacts:
-        return await gather_facts(self.run, Between(happens))
+        return await gather_facts(self.run, Between(happens), lambda _: None)
 
     async def payload(self, version: int, role: str = "params", size: int = 100) -> PayloadRef:
         key = keys.payload(0, version, fresh_nonce(self.rng), role)
@@ -225,10 +225,10 @@ async def test_learners_without_a_closer_say_when_their_last_round_was() -> None
     scene = await Scene.of(exchange="gossip", stop_after_rounds=1)
     await scene.presence("ann", 1, step_s=0.25)
     facts = await scene.facts()
-    assert not facts.ended
+    assert facts.end is None
     assert [one.step_s for one in facts.learners] == [0.25]
     await scene.presence("ann", 2, versions=(1,))
-    assert (await scene.facts()).ended
+    assert (await scene.facts()).end == "its last round, of 1, is closed"
 
 
 async def test_those_who_exchange_with_nobody_are_not_watched() -> None:
@@ -247,9 +247,16 @@ async def test_a_retained_run_sweeps_nothing() -> None:
 
 async def test_a_run_has_ended_after_its_last_round_or_when_asked_to() -> None:
     scene = await Scene.of(stop_after_rounds=1)
-    assert not (await scene.facts()).ended
+    assert (await scene.facts()).end is None
     await scene.commit()
-    assert (await scene.facts()).ended
+    assert (await scene.facts()).end == "its last round, of 1, is closed"
     other = await Scene.of()
     await request_stop(other.run.mailbox.store, "enough", rng=other.rng)
-    assert (await other.facts()).ended
+    assert (await other.facts()).end == "someone asked it to stop: enough"
+
+
+async def test_a_run_that_has_ended_is_not_watched() -> None:
+    scene = await Scene.of(stop_after_rounds=1)
+    assert (await scene.facts()).observed_s > 0.0
+    await scene.commit()
+    assert (await scene.facts()).observed_s == 0.0

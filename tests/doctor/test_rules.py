@@ -30,7 +30,7 @@ def facts(**fields) -> RunFacts:
     well = {
         "run": "run-1",
         "settings": SETTINGS,
-        "ended": False,
+        "end": None,
         "observed_s": 11.0,
         "fragments": (fragment(),),
         "learners": (learner("ann"), learner("bob")),
@@ -76,9 +76,21 @@ def test_a_closer_that_has_just_left_is_not_yet_missed() -> None:
     assert finding("closer", closer=left).verdict is Verdict.PASSED
 
 
-def test_an_ended_run_needs_nobody() -> None:
-    gone = {"closer": None, "learners": (), "fragments": (fragment(moved=False, open_s=1e6),)}
-    assert worst(judge_run(facts(ended=True, **gone))) is Verdict.PASSED
+@pytest.mark.parametrize("settings", [SETTINGS, replace(SETTINGS, exchange="gossip")])
+def test_an_ended_run_needs_nobody_and_says_how_it_ended(settings: RunSettings) -> None:
+    gone = (learner("ann", changed=False, left=True), learner("bob", changed=False))
+    ended = facts(
+        settings=settings,
+        end="someone asked it to stop: enough",
+        closer=None,
+        learners=gone,
+        fragments=(fragment(moved=False, open_s=1e6),),
+    )
+    findings = judge_run(ended)
+    assert worst(findings) is Verdict.PASSED
+    assert findings[0].detail == (
+        "the run has ended: someone asked it to stop: enough; versions 7; not yet left: bob"
+    )
 
 
 def test_a_silent_learner_is_named() -> None:
