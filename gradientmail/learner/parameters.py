@@ -101,7 +101,7 @@ def differences(run: Sequence[TensorSpec], here: Sequence[TensorSpec]) -> list[s
             names_by_way["not in the run"].append(name)
         elif way := _difference(of_run[name], spec):
             names_by_way[way].append(name)
-    lines = [f"{_listed(names)}: {way}" for way, names in names_by_way.items()]
+    lines = [f"{listed(names)}: {way}" for way, names in names_by_way.items()]
     if len(lines) > DIFFERENCES_SHOWN:
         rest = len(lines) - DIFFERENCES_SHOWN
         lines = [*lines[:DIFFERENCES_SHOWN], f"... and {rest} more differences"]
@@ -131,7 +131,8 @@ def _tie(spec: TensorSpec) -> str:
     return "not tied" if spec.alias is None else f"tied to {spec.alias}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     shown = ", ".join(names[:NAMES_SHOWN])
     rest = len(names) - NAMES_SHOWN
     return f"{shown} and {rest} more" if rest > 0 else shown
@@ -311,6 +312,10 @@ class FragmentTensors:
         """Write ``flat`` back in place, each value rounded to its tensor's dtype."""
         for part, tensor in self._parts:
             tensor.copy_(flat[part].view(tensor.shape))
+
+    def is_finite(self) -> bool:
+        """Whether the live tensors are all finite."""
+        return all(bool(torch.isfinite(tensor).all()) for _, tensor in self._parts)
 
     def beside(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each live tensor, and its values in ``flat`` as a view of its shape."""

@@ -95,6 +95,7 @@ def restore_training(
     """
     saved = tree["training"]
     training.trained = Trained(*saved["trained"])
+    training.local.keep(training.step)
     training.fragments = [
         _fragment(one, version, tensors, device)
         for one, version, tensors in zip(

@@ -368,12 +368,14 @@ class Learner:
         """Save, unless the outbox is at work on what it holds; then at the next step."""
         if self._state_dir is None:
             return
+        self._training.heal()
         state = self._state()
         if state is None:
             self._tell_of_no_save()
             return
         try:
             self._state_dir.save(state)
+            self._training.local.keep(self._training.step)
         except StateNotSavedError as exc:
             self._log.error("%s", exc)
         self._saved_at = self._clock.now()

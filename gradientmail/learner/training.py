@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gradientmail.clock import fresh_nonce
 from gradientmail.learner.aligning import Meeting, align
 from gradientmail.learner.desk import Desk
+from gradientmail.learner.local import LocalTensors
 from gradientmail.learner.parameters import FragmentTensors, Vectors
 from gradientmail.learner.posts import UNTRAINED, Arrival, Draft, Progress, Trained
 from gradientmail.learner.wire import Wire
@@ -24,6 +25,8 @@ from gradientmail.records.commit import RoundRecord
 from gradientmail.run import Version
 
 STEP_DECAY = 0.1
+
+NOT_FINITE = "parameters are NaN or infinite"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,10 @@ class Training:
     """A learner's model, aligned with the run and counted; ``start`` it, or restore it.
 
     Args:
-        discarded: Called when the model had to go back to its anchors.
+        discarded: Called when the model, or some of it, had to go back.
+
+    Attributes:
+        local: What the model has besides what is exchanged.
     """
 
     def __init__(
@@ -81,6 +87,8 @@ class Training:
         self._desk, self._run, self._wire, self._discarded = desk, desk.run, wire, discarded
         self._vectors = Vectors(max(one.numel for one in desk.run.layouts), desk.device)
         self.tensors = [FragmentTensors(model, one, self._vectors) for one in desk.run.layouts]
+        exchanged = {slot.name for one in desk.run.layouts for slot in one.slots}
+        self.local = LocalTensors(model, () if desk.run.algorithm.alone else exchanged)
         self.fragments: list[LocalFragment] = []
         self.publishing = Publishing(
             schedule=desk.run.algorithm.schedule,
@@ -199,8 +207,9 @@ class Training:
         delta = fragment.anchor - local
         if not math.isfinite(float(delta.sum())):
             self._vectors.give(local)
-            self._discard("parameters are NaN or infinite")
+            self._discard(NOT_FINITE)
             return False
+        self._heal_local()
         base = fragment.version.number
         trained = self.trained - fragment.anchored
         nonce = fresh_nonce(self._desk.rng)
@@ -241,6 +250,7 @@ class Training:
             self.step,
         )
         self._rejected = reason
+        self._heal_local()
         self._discarded()
         self.publishing = self.publishing.reanchored(self.step)
         for fragment in self.fragments:
@@ -249,6 +259,23 @@ class Training:
                 self._vectors.give(fragment.snapshot)
                 fragment.snapshot = fragment.anchor
             fragment.anchored = fragment.snapshot_at = self.trained
+
+    def heal(self) -> None:
+        """Leave nothing NaN or infinite that no commit can give back, as before it is saved.
+
+        What is exchanged goes back with it where it is no better, or it would poison it again.
+        """
+        if not self.local.poisoned():
+            return
+        exchanged = () if self._run.algorithm.alone else self.tensors
+        if all(one.is_finite() for one in exchanged):
+            self._heal_local()
+        else:
+            self._discard(NOT_FINITE)
+
+    def _heal_local(self) -> None:
+        if self.local.go_back(self.step, self._desk.log):
+            self._discarded()
 
     # -- aligning ----------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gradientmail.errors import (
 from gradientmail.learner import session
 from gradientmail.learner.background import Background
 from gradientmail.learner.state import StateDir
+from gradientmail.learner.training import Training
 from gradientmail.mailbox import Mailbox
 from gradientmail.operations.creating import create_run
 from gradientmail.records.presence import Presence
@@ -42,12 +44,12 @@ def url(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run")
 
 
-def make_run(url: Path, **settings: Any) -> Path:
+def make_run(url: Path, model: nn.Module | None = None, **settings: Any) -> Path:
     quick = {"sync_every": H, "poll_s": 0.02, "lease_s": 0.5, "presence_s": 5.0, **settings}
     asyncio.run(
         create_run(
             LocalStore(url),
-            make_model(1.0),
+            model or make_model(1.0),
             RunSettings(**quick),
             clock=SystemClock(),
             rng=system_random(),
@@ -83,6 +85,12 @@ def files_of(url: Path) -> dict[Path, bytes]:
 
 @pytest.fixture
 def closer(url: Path) -> Iterator[gm.Closer]:
+    with closing(url) as closer:
+        yield closer
+
+
+@contextmanager
+def closing(url: Path) -> Iterator[gm.Closer]:
     closer = gm.Closer(str(url))
     serving = threading.Thread(target=closer.run, daemon=True)
     serving.start()
@@ -316,6 +324,104 @@ def test_nan_goes_back_to_the_commit_and_heals_the_optimizer(url: Path, closer: 
         while learner.progress.applied < 3:
             train(learner, 1.0)
         assert math.isfinite(value_of(model))
+
+
+class WithHead(nn.Module):
+    """A linear layer that is exchanged, below a head that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(2, 2), nn.Linear(2, 1)
+
+    def forward(self, points: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.body(points)))
+
+
+def is_finite(values: dict[str, Any]) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in values.values())
+
+
+@pytest.mark.parametrize("poisoned", ["head.weight", "head.bias"])
+@pytest.mark.parametrize("exchange", ["closer", "nobody"])
+def test_nan_in_what_is_not_exchanged_goes_back_to_what_was_saved_and_is_said_once(
+    exchange: str, poisoned: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model, url = WithHead(), tmp_path / "run"
+    local = {"head": {"exchange": "nobody"}} if exchange == "closer" else {}
+    make_run(url, model, exchange=exchange, overlap_steps=None, modules=local)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    node, state = NodeSettings(save_every_s=0.0), tmp_path / "state"
+
+    with gm.Learner(
+        str(url), model, name="ann", optimizer=optimizer, state_dir=state, node=node
+    ) as learner:
+
+        def train() -> None:
+            optimizer.zero_grad()
+            loss = (model(torch.ones(4, 2)) - 3.0).square().mean()
+            loss.backward()
+            optimizer.step()
+            learner.step(tokens=4, loss=loss)
+
+        train()
+        good = model.get_parameter(poisoned).detach().clone()
+        nn.init.constant_(model.get_parameter(poisoned), math.nan)
+        learner.step(tokens=4)
+        assert torch.equal(model.get_parameter(poisoned), good)
+        nn.init.constant_(model.get_parameter(poisoned), math.nan)
+        train()  # now it is in every parameter and all of the optimizer's state
+        for _ in range(2 * H):
+            train()
+        assert is_finite(model.state_dict())
+        assert not torch.equal(model.get_parameter(poisoned), good), "it trains on"
+    saved = StateDir(state)
+    held = saved.load()
+    saved.close()
+    assert held is not None
+    assert is_finite(held.tensors)
+    told = [one.getMessage() for one in caplog.records if "(not exchanged)" in one.getMessage()]
+    assert len(told) == 2, "once for each time"
+    assert all(poisoned in one for one in told)
+    assert "back at the values of step 1" in told[0]
+
+
+def test_nan_in_what_is_not_exchanged_is_found_without_a_state_directory_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Statistics may be poisoned by a step that the optimizer skipped."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    url = make_run(tmp_path / "run", model, buffers="local")
+    with closing(url), gm.Learner(str(url), model, name="ann") as learner:
+        model.get_buffer("1.running_mean").fill_(math.inf)
+        move(model, 1.0)
+        for _ in range(H):
+            learner.step(tokens=1)
+        assert is_finite(model.state_dict())
+        assert learner.progress.rejected is None, "what is exchanged was well"
+        assert learner.progress.posted == 1
+    assert "1.running_mean (not exchanged) NaN or infinite after step 3" in caplog.text
+
+
+def test_a_state_that_was_saved_poisoned_heals_from_what_the_model_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version saved such states."""
+    model, state = WithHead(), tmp_path / "state"
+    local = {"head": {"exchange": "nobody"}}
+    url = make_run(tmp_path / "run", model, overlap_steps=None, modules=local)
+    with (
+        monkeypatch.context() as earlier,
+        gm.Learner(str(url), model, name="ann", state_dir=state) as learner,
+    ):
+        earlier.setattr(Training, "heal", lambda _: None)
+        nn.init.constant_(model.head.weight, math.nan)
+        learner.step(tokens=1)
+    fresh = WithHead()
+    began = fresh.head.weight.detach().clone()
+    with gm.Learner(str(url), fresh, name="ann", state_dir=state):
+        assert not is_finite(fresh.state_dict())
+    assert torch.equal(fresh.head.weight, began)
 
 
 # -- state ----------------------------------------------------------------------------------------
