@@ -265,7 +265,7 @@ def from_environment(kind: type[S], environ: Mapping[str, str]) -> dict[str, str
             found[key] = value
         elif key not in _ELSEWHERE[kind][0].__struct_fields__:
             known = kind.__struct_fields__ + _ELSEWHERE[kind][0].__struct_fields__
-            raise SettingsError(f"environment: unknown setting {variable}{nearest(key, known)}")
+            raise SettingsError(f"environment: unknown setting {variable}{_instead(key, known)}")
     return found
 
 
@@ -336,7 +336,13 @@ def _require_known(kind: type[msgspec.Struct], source: str, key: str) -> None:
     other, place = _ELSEWHERE[kind]
     if key in other.__struct_fields__:
         raise SettingsError(f"{source}: {key!r} belongs in the {place}")
-    raise SettingsError(f"{source}: unknown setting {key!r}{nearest(key, kind.__struct_fields__)}")
+    known = kind.__struct_fields__
+    raise SettingsError(f"{source}: unknown setting {key!r}{_instead(key, known)}")
+
+
+def _instead(key: str, known: Iterable[str]) -> str:
+    """Say which of the known settings may have been meant."""
+    return "; a preset is named by 'algorithm'" if key == "preset" else nearest(key, known)
 
 
 def _reason(

@@ -61,6 +61,7 @@ def test_none_takes_a_setting_away() -> None:
         (["sync_every=many"], "--set: sync_every = 'many': "),
         (["device=cpu"], r"--set: 'device' belongs in the \[node\] table"),
         (["algorithm=diloko"], "unknown algorithm 'diloko'; did you mean 'diloco'?"),
+        (["preset=diloco"], "--set: unknown setting 'preset'; a preset is named by 'algorithm'$"),
         (["quorum=0"], "--set: quorum = '0': .*>= 1"),
     ],
 )
@@ -95,6 +96,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_an_unknown_variable_with_our_prefix_is_refused() -> None:
     with pytest.raises(SettingsError, match="GRADIENTMAIL_QUORUMM; did you mean 'quorum'"):
         run_settings(None, [], {"GRADIENTMAIL_QUORUMM": "2"})
+
+
+def test_a_variable_for_the_preset_says_what_its_name_is() -> None:
+    with pytest.raises(SettingsError, match="GRADIENTMAIL_PRESET; a preset is named by 'algo"):
+        run_settings(None, [], {"GRADIENTMAIL_PRESET": "diloco"})
 
 
 def test_node_settings_come_from_their_table_and_flags_that_were_given(config: Path) -> None:
