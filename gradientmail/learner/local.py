@@ -5,27 +5,28 @@ from collections.abc import Container
 import torch
 from torch import Tensor, nn
 
-from gradientmail.learner.parameters import listed, live_tensors
+from gradientmail.learner.parameters import canonical_name, listed, live_tensors
 from gradientmail.logs import FieldLogger
 
 
 class LocalTensors:
     """The live tensors that training changes and nobody exchanges, and their last good values.
 
-    One that was never finite, as a mask is not, is let be.
+    Let be is what is not saved either, and what begins as infinity, as a running minimum does.
 
     Args:
         exchanged: Canonical names of those that a commit can give back.
-
     """
 
     def __init__(self, model: nn.Module, exchanged: Container[str]) -> None:
         live = live_tensors(model)
         others = {id(tensor) for name, tensor in live.items() if name in exchanged}
+        saved = {canonical_name(key) for key in model.state_dict()}
         self._live = {
             name: tensor
             for name, tensor in live.items()
-            if id(tensor) not in others and _is_trained(tensor)
+            if name in saved and id(tensor) not in others and _is_trained(tensor)
+            if _is_finite(tensor)
         }
         self._kept: dict[str, Tensor] = {}
         self.keep(0)
@@ -41,7 +42,7 @@ class LocalTensors:
 
     def poisoned(self) -> list[str]:
         """Return the names of those that became NaN or infinite."""
-        return [name for name in self._kept if not _is_finite(self._live[name])]
+        return [name for name in self._live if not _is_finite(self._live[name])]
 
     @torch.no_grad()
     def go_back(self, step: int, log: FieldLogger) -> bool:

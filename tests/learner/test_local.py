@@ -13,7 +13,7 @@ LOG = get_logger("gradientmail.learner", learner="ann")
 
 
 class Mixture(nn.Module):
-    """Layers: exchanged, local, tied, frozen; and buffers: statistics, a mask, a graph."""
+    """Layers: exchanged, local, tied, frozen; and buffers: statistics, a cache, a graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,13 +23,15 @@ class Mixture(nn.Module):
         self.frozen = nn.Linear(2, 2).requires_grad_(requires_grad=False)
         self.register_buffer("mean", torch.zeros(2))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("mask", torch.full((2, 2), -math.inf).triu(1), persistent=False)
+        self.register_buffer("least", torch.full((2,), math.inf))
+        self.register_buffer("cache", torch.zeros(2), persistent=False)
         self.register_buffer("graph", torch.eye(2).to_sparse())
 
 
 def poison(model: nn.Module) -> None:
+    buffers = map(model.get_buffer, ("mean", "least", "cache"))
     with torch.no_grad():
-        for tensor in (*model.parameters(), model.get_buffer("mean"), model.get_buffer("mask")):
+        for tensor in (*model.parameters(), *buffers):
             tensor.fill_(math.nan)
 
 
@@ -54,9 +56,11 @@ def test_the_newest_good_values_are_kept_and_bad_ones_never(
     model = Mixture()
     local = LocalTensors(model, {"shared.weight"})
     nn.init.constant_(model.own.weight, 7.0)
+    model.get_buffer("least").fill_(1.0)
     local.keep(5)
     poison(model)
     local.keep(6)
     local.go_back(6, LOG)
     assert "own.weight, mean (not exchanged) NaN or infinite after step 6" in caplog.text
     assert torch.equal(model.own.weight, torch.full((2, 2), 7.0))
+    assert model.get_buffer("least").isnan().all(), "it began as infinity, and may be so again"
