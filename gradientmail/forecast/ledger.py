@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from gradientmail.forecast.fleet import Prices
-from gradientmail.store.buckets import PART_BYTES
+from gradientmail.store.buckets import FIRST_BYTES, PART_BYTES
 
 MILLION = 1e6
 GB = 1e9
@@ -40,12 +40,16 @@ class Account:
         self.up_bytes += times * size_bytes
 
     def get(self, size_bytes: int, times: int = 1) -> None:
-        """Enter whole reads of ``size_bytes`` each; 0: there was nothing."""
-        self.gets += times
+        """Enter whole reads of ``size_bytes`` each; 0: there was nothing.
+
+        What is beyond the first of a large one comes in parts.
+        """
+        rest = max(0, size_bytes - FIRST_BYTES)
+        self.gets += times * (1 + -(-rest // PART_BYTES))
         self.down_bytes += times * size_bytes
 
     def fetch(self, size_bytes: int) -> None:
-        """Enter a read in parts."""
+        """Enter a fetch, which comes in parts from the first on."""
         self.gets += max(1, -(-size_bytes // PART_BYTES))
         self.down_bytes += size_bytes
 

@@ -2,22 +2,27 @@
 
 import asyncio
 import re
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 
 from gradientmail.errors import StoreUnavailableError
 from gradientmail.store.base import Entry, Fetched, check_key
 from gradientmail.store.local import Offload
-from gradientmail.store.streams import FileSink, sink_to
+from gradientmail.store.streams import sink_to
 
 PART_BYTES = 16 << 20
 PARTS_IN_FLIGHT = 4
 
+FIRST_BYTES = 1 << 20
+"""What a read asks for first: as good as every record, in one request. The rest comes in parts."""
+
 PARTS_AT_ONCE = 8
-"""Parts of all fetches of a store together: 128 MB of them in memory, whatever is fetched."""
+"""Parts of all fetches and reads of a store together, on their way or not yet written: 128 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +69,45 @@ class Parts:
         self._get, self._seats = get, seats
         self._asked: deque[asyncio.Future[Part | None]] = deque()
 
-    def __len__(self) -> int:
-        return len(self._asked)
-
-    def ask(self, start: int, tag: str | None, end: int | None = None) -> None:
-        """Ask for the part from ``start`` on, after those before."""
-        end = start + PART_BYTES if end is None else end
+    def ask(self, start: int, end: int, tag: str | None) -> None:
+        """Ask for ``[start, end)``, after those before."""
         self._asked.append(asyncio.ensure_future(self._seated(start, end, tag)))
 
     async def next(self) -> Part | None:
         """Return the first that is not done with; None: there is no such object."""
         return await self._asked[0]
 
-    def done(self) -> None:
-        """Let go of that one."""
-        self._asked.popleft()
-        self._seats.release()
+    async def write(
+        self,
+        write: Callable[[bytes | memoryview], object],
+        start: int,
+        stop: int,
+        tag: str | None,
+        offload: Offload,
+    ) -> None:
+        """``write`` what was asked for, then ``[start, stop)``; ask for a few parts ahead.
+
+        Raises:
+            StoreUnavailableError: the object was deleted meanwhile.
+        """
+        starts = iter(range(start, stop, PART_BYTES))
+
+        def ask(count: int) -> None:
+            for at in islice(starts, count):
+                self.ask(at, min(at + PART_BYTES, stop), tag)
+
+        async def write_next() -> None:
+            part = await self.next()
+            if part is None:
+                raise StoreUnavailableError("the object was deleted meanwhile")
+            ask(1 + PARTS_IN_FLIGHT - len(self._asked))
+            await offload(write, part.data)
+
+        ask(PARTS_IN_FLIGHT - len(self._asked))
+        while self._asked:
+            await write_next()  # a call: its part is out of memory when it returns
+            self._asked.popleft()
+            self._seats.release()
 
     def close(self) -> None:
         """Let go of all, at once or when they end."""
@@ -105,33 +133,48 @@ class Parts:
 async def fetch_parts(
     get: GetPart, path: Path, limit_bytes: int, offload: Offload, seats: asyncio.Semaphore
 ) -> Fetched | None:
-    """Write an object into ``path``, a few parts ahead of what is written; see ``Store.fetch``."""
+    """Write an object into ``path``; see ``Store.fetch``."""
     parts = Parts(get, seats)
     try:
-        parts.ask(0, None, end=max(1, min(limit_bytes, PART_BYTES)))
+        parts.ask(0, max(1, min(limit_bytes, PART_BYTES)), None)
         first = await parts.next()
         if first is None:
             return None
-        size_bytes, tag = first.size_bytes, first.tag
-        starts = iter(range(len(first.data), size_bytes, PART_BYTES))
+        start, size_bytes, tag = len(first.data), first.size_bytes, first.tag
         del first  # or its data would stay in memory until the last part has come
-
-        async def write_next(sink: FileSink) -> None:
-            part = await parts.next()
-            if part is None:
-                raise StoreUnavailableError(f"the object for {path} was deleted meanwhile")
-            for start in islice(starts, 1 + PARTS_IN_FLIGHT - len(parts)):
-                parts.ask(start, tag)
-            await offload(sink.write, part.data)
-
         with sink_to(path, limit_bytes) as sink:
             sink.expect(size_bytes)
-            while parts:
-                await write_next(sink)
-                parts.done()
+            await parts.write(sink.write, start, size_bytes, tag, offload)
         return sink.fetched()
     finally:
         parts.close()
+
+
+async def read_parts(
+    get_first: GetPart,
+    get: GetPart,
+    start: int,
+    end: int | None,
+    offload: Offload,
+    seats: asyncio.Semaphore,
+) -> bytes | None:
+    """Return ``[start, end)`` of an object, what is beyond the first of it by ``get``.
+
+    See ``Store.read``.
+    """
+    end = sys.maxsize if end is None else end
+    first = await get_first(start, min(end, start + FIRST_BYTES), None)
+    if first is None:
+        return None
+    data = BytesIO()
+    data.write(first.data)
+    parts = Parts(get, seats)
+    try:
+        rest, stop = start + len(first.data), min(end, first.size_bytes)
+        await parts.write(data.write, rest, stop, first.tag, offload)
+    finally:
+        parts.close()
+    return data.getvalue()[: end - start]
 
 
 def split(views: Sequence[memoryview], part_bytes: int) -> Iterator[list[memoryview]]:

@@ -1,8 +1,9 @@
 """Object storage through obstore (the Rust ``object_store``): S3, Google Cloud Storage, Azure.
 
-Two clients underneath. *Quick*: small requests, one attempt, 10 seconds; a transport that retried
-a conditional write by itself would turn our own success into "exists". *Bulk*: large objects in
-parts of one size (R2 wants them equal), where a part that failed is sent again.
+Two clients underneath. *Quick*: small requests, one attempt, given up after 10 silent seconds; a
+transport that retried a conditional write by itself would turn our own success into "exists".
+*Bulk*: large objects in parts of one size (R2 wants them equal), where a part that failed is sent
+again, and one that broke off on its way here goes on where it was.
 
 Not fork-safe: the Rust runtime's threads do not survive ``os.fork``; open the store after it.
 """
@@ -32,6 +33,7 @@ from gradientmail.store.buckets import (
     BucketPrefix,
     Part,
     fetch_parts,
+    read_parts,
     safe_start,
     wanted,
 )
@@ -43,13 +45,22 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import S3Config
 
-_CONNECT = {"connect_timeout": "5s"}
+
+def _patient(silence_s: int) -> dict[str, str]:
+    """Return the options of a client that waits while bytes go on coming.
+
+    For the beginning of an answer, and for more of it, at most ``silence_s``: what is sent must be
+    sent by then, what is received may take its time.
+    """
+    return {"connect_timeout": "5s", "read_timeout": f"{silence_s}s", "timeout": "1day"}
+
+
 _QUICK: dict[str, Any] = {
-    "client_options": _CONNECT | {"timeout": "10s"},
+    "client_options": _patient(10),
     "retry_config": {"max_retries": 0},
 }
 _BULK: dict[str, Any] = {
-    "client_options": _CONNECT | {"timeout": "300s"},  # of one part, not of the whole
+    "client_options": _patient(300),
     "retry_config": {"max_retries": 4, "retry_timeout": timedelta(seconds=120)},
 }
 
@@ -143,9 +154,9 @@ class ObjectStore(Store):
     async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         """See ``Store.read``."""
         path = self._place.name(key)
+        quick, bulk = partial(_get, self._quick, path), partial(_get, self._bulk, path)
         with _translated(f"read {self._place}{key}"):
-            part = await _get(self._quick, path, start, end)
-        return None if part is None else bytes(part.data[: None if end is None else end - start])
+            return await read_parts(quick, bulk, start, end, self._offload, self._seats)
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
         """See ``Store.fetch``."""
@@ -179,17 +190,11 @@ class ObjectStore(Store):
         """See ``Store.close``."""
 
 
-async def _get(
-    client: Client, path: str, start: int, end: int | None, tag: str | None = None
-) -> Part | None:
+async def _get(client: Client, path: str, start: int, end: int, tag: str | None) -> Part | None:
     """Return ``[start, end)`` of an object, if it still has ``tag``; None when there is none."""
-    options: GetOptions = {}
+    options: GetOptions = {"range": (start, max(end, start + 1))}  # an empty range is no request
     if tag is not None:
         options["if_match"] = tag
-    if end is not None:
-        options["range"] = (start, max(end, start + 1))  # an empty range is no request
-    elif start:
-        options["range"] = {"offset": start}
     try:
         result = await obstore.get_async(client, path, options=options)
         data = memoryview(await result.bytes_async())

@@ -27,6 +27,7 @@ from gradientmail.store.buckets import (
     BucketPrefix,
     Part,
     fetch_parts,
+    read_parts,
     safe_start,
     split,
     wanted,
@@ -106,9 +107,9 @@ class S3fsStore(Store):
     async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         """See ``Store.read``."""
         where = self._where(key)
+        quick, bulk = partial(self._get, self._quick, where), partial(self._get, self._bulk, where)
         with _meaning(f"read {self._place}{key}"):
-            part = await self._get(self._quick, where, start, end)
-        return None if part is None else bytes(part.data[: None if end is None else end - start])
+            return await read_parts(quick, bulk, start, end, self._offload, self._seats)
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
         """See ``Store.fetch``."""
@@ -183,16 +184,13 @@ class S3fsStore(Store):
         filesystem: S3FileSystem,
         where: dict[str, str],
         start: int,
-        end: int | None,
-        tag: str | None = None,
+        end: int,
+        tag: str | None,
     ) -> Part | None:
         """Return ``[start, end)`` of an object, if it still has ``tag``; None if there is none."""
-        ask = dict(where)
+        ask = where | {"Range": f"bytes={start}-{max(start, end - 1)}"}  # empty is no range
         if tag is not None:
             ask["IfMatch"] = tag
-        if start or end is not None:
-            last = "" if end is None else max(start, end - 1)  # an empty range is no request
-            ask["Range"] = f"bytes={start}-{last}"
         try:
             answer = await self._call(filesystem, "get_object", **ask)
             with _refusals():

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from gradientmail.clock import SystemClock
 from gradientmail.testing.servers import S3Server
 
+PIECES = 8
+
 
 class Wire(Enum):
     """What happens to one request and its answer."""
@@ -37,6 +39,8 @@ class Wire(Enum):
     """The server is not told ``If-None-Match``, as if it knew no such header."""
     DELAY_ANSWER = auto()
     """The server does it, and the answer comes ``FaultProxy.delay_s`` later."""
+    TRICKLE_ANSWER = auto()
+    """The server does it, and the answer comes in ``PIECES``, ``FaultProxy.delay_s`` apart."""
     CUT_ANSWER = auto()
     """The server does it, and the connection breaks in the middle of the answer."""
     REPEAT_ANSWER = auto()
@@ -105,7 +109,7 @@ class FaultProxy:
 
     Attributes:
         server: ``upstream`` at the proxy's own address.
-        delay_s: how late a delayed answer is.
+        delay_s: how late a delayed answer is, and each piece of one that trickles.
         requests: all that came so far.
     """
 
@@ -136,6 +140,9 @@ class FaultProxy:
                 if answer is None:
                     writer.transport.abort()
                     return
+                if fault is Wire.TRICKLE_ANSWER:
+                    await self._trickle(answer, writer)
+                    continue
                 cut = fault is Wire.CUT_ANSWER
                 writer.write(answer[: len(answer) // 2] if cut else answer)
                 await writer.drain()
@@ -145,6 +152,13 @@ class FaultProxy:
             pass  # the client is done with this connection
         finally:
             writer.close()
+
+    async def _trickle(self, answer: bytes, writer: asyncio.StreamWriter) -> None:
+        piece_bytes = -(-len(answer) // PIECES)
+        for start in range(0, len(answer), piece_bytes):
+            await SystemClock().sleep(self.delay_s)
+            writer.write(answer[start : start + piece_bytes])
+            await writer.drain()
 
     async def _answer(self, request: Message, fault: Wire | None) -> bytes | None:
         """Return what the client gets; None breaks the connection."""

@@ -2,7 +2,7 @@ import pytest
 
 from gradientmail.forecast.fleet import Prices
 from gradientmail.forecast.ledger import GB, MONTH_S, Account, Lane, Stored
-from gradientmail.store.buckets import PART_BYTES
+from gradientmail.store.buckets import FIRST_BYTES, PART_BYTES
 
 
 def test_a_large_object_goes_up_in_parts_which_are_billed_one_by_one() -> None:
@@ -12,6 +12,16 @@ def test_a_large_object_goes_up_in_parts_which_are_billed_one_by_one() -> None:
     account.put(PART_BYTES + 1)
     assert account.puts == 1 + 2 + 2  # begin, two parts, complete
     assert account.up_bytes == 2 * PART_BYTES + 1
+
+
+def test_a_large_object_is_read_in_parts_which_are_billed_one_by_one() -> None:
+    account = Account()
+    account.get(0)
+    account.get(FIRST_BYTES, 3)
+    assert account.gets == 1 + 3
+    account.get(FIRST_BYTES + PART_BYTES + 1)
+    assert account.gets == 1 + 3 + 1 + 2  # the first, two parts
+    assert account.down_bytes == 4 * FIRST_BYTES + PART_BYTES + 1
 
 
 def test_the_bill_is_each_count_by_its_price() -> None:

@@ -12,12 +12,21 @@ import pytest
 
 from gradientmail.clock import SystemClock, fresh_nonce, system_random
 from gradientmail.errors import StoreAccessError, StoreUnavailableError
+from gradientmail.store import s3
 from gradientmail.store.base import Created, Store
-from gradientmail.store.buckets import PART_BYTES, BucketPrefix
+from gradientmail.store.buckets import FIRST_BYTES, PART_BYTES, BucketPrefix
 from gradientmail.store.retrying import RetryingStore
 from gradientmail.store.s3 import ObjectStore
 from gradientmail.store.url import StoreClient, open_client
-from gradientmail.testing.proxy import FaultProxy, Message, Wire, creates, fault_proxy, first
+from gradientmail.testing.proxy import (
+    PIECES,
+    FaultProxy,
+    Message,
+    Wire,
+    creates,
+    fault_proxy,
+    first,
+)
 from gradientmail.testing.servers import S3Server
 
 Scenario = Callable[[Store], Awaitable[None]]
@@ -144,6 +153,83 @@ def test_a_large_object_travels_in_equal_parts_without_conditions(
     gets = [r.headers for r in proxy.requests if r.first.startswith("GET")]
     assert ["range" in headers for headers in gets] == [True] * 3
     assert ["if-match" in headers for headers in gets] == [False, True, True]
+
+
+def gets(proxy: FaultProxy) -> list[tuple[str, bool]]:
+    """Return the range that each GET asked for, and whether it asked for one object's alone."""
+    found = [r.headers for r in proxy.requests if r.first.startswith("GET")]
+    return [(headers.get("range", ""), "if-match" in headers) for headers in found]
+
+
+def test_a_read_of_little_is_one_request(
+    proxy: FaultProxy, seaweedfs_url: str, client: StoreClient
+) -> None:
+    """Whatever it might have been: who reads a record does not know its size."""
+
+    async def scenario(store: Store) -> None:
+        await store.put("small", [bytes(FIRST_BYTES)])
+        for end in (None, 32 << 20, FIRST_BYTES):
+            proxy.requests.clear()
+            assert await store.read("small", 0, end) == bytes(FIRST_BYTES)
+            assert gets(proxy) == [(f"bytes=0-{FIRST_BYTES - 1}", False)]
+        proxy.requests.clear()
+        assert await store.read("small", 7, 9) == bytes(2)
+        assert gets(proxy) == [("bytes=7-8", False)]
+
+    run(seaweedfs_url, client, scenario)
+
+
+def test_a_read_of_much_comes_in_parts_of_one_object(
+    proxy: FaultProxy, seaweedfs_url: str, client: StoreClient
+) -> None:
+    body = random.Random(5).randbytes(FIRST_BYTES + PART_BYTES + 1000)
+    second = FIRST_BYTES + PART_BYTES
+
+    async def scenario(store: Store) -> None:
+        await store.put("large", [body])
+        for end in (None, len(body) + 1):
+            proxy.requests.clear()
+            assert await store.read("large", 0, end) == body
+            assert gets(proxy)[0] == (f"bytes=0-{FIRST_BYTES - 1}", False)
+            assert sorted(gets(proxy)[1:]) == [
+                (f"bytes={FIRST_BYTES}-{second - 1}", True),
+                (f"bytes={second}-{len(body) - 1}", True),
+            ]
+        assert await store.read("large", 7, second) == body[7:second]
+
+    run(seaweedfs_url, client, scenario)
+
+
+def test_a_read_may_take_its_time_as_long_as_bytes_go_on_coming(
+    proxy: FaultProxy, seaweedfs_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow line is the usual case: the whole of an answer takes longer than a silence may."""
+    silence_s = 2
+    monkeypatch.setitem(s3._QUICK, "client_options", s3._patient(silence_s))
+    monkeypatch.setitem(s3._BULK, "client_options", s3._patient(silence_s))
+    body = random.Random(5).randbytes(FIRST_BYTES + 1000)
+
+    async def scenario(store: Store) -> None:
+        await store.put("large", [body])
+        proxy.delay_s = 1.5 * silence_s / PIECES
+        proxy.plan = lambda _: Wire.TRICKLE_ANSWER
+        assert await store.read("large") == body
+        assert len(gets(proxy)) == 2, "neither was sent again"
+
+    run(seaweedfs_url, "obstore", scenario)
+
+
+def test_a_part_of_a_read_that_breaks_off_goes_on_where_it_was(
+    proxy: FaultProxy, seaweedfs_url: str
+) -> None:
+    body = random.Random(5).randbytes(FIRST_BYTES + PART_BYTES)
+
+    async def scenario(store: Store) -> None:
+        await store.put("large", [body])
+        proxy.plan = first(1, lambda request: "if-match" in request.headers, Wire.CUT_ANSWER)
+        assert await store.read("large") == body
+
+    run(seaweedfs_url, "obstore", scenario)
 
 
 def test_a_put_that_breaks_off_leaves_nothing_visible(
