@@ -35,6 +35,7 @@ from gradientmail.store.buckets import (
 from gradientmail.store.local import Offload
 from gradientmail.store.s3_errors import store_error
 from gradientmail.store.streams import ViewsReader, byte_views
+from gradientmail.tasks import together
 
 _KEYS_PER_DELETE = 1000
 
@@ -160,21 +161,17 @@ class S3fsStore(Store):
     async def _put_parts(self, where: dict[str, str], views: Sequence[memoryview]) -> None:
         upload = await self._call(self._bulk, "create_multipart_upload", **where)
         where = where | {"UploadId": upload["UploadId"]}
-        free = asyncio.Semaphore(PARTS_IN_FLIGHT)
+        unsent = enumerate(split(views, PART_BYTES), start=1)
+        tags: dict[int, str] = {}
 
-        async def put_part(number: int, part: list[memoryview]) -> dict[str, Any]:
-            try:
+        async def put_parts() -> None:
+            for number, part in unsent:
                 sent = {"PartNumber": number, "Body": ViewsReader(part)}
                 answer = await self._call(self._bulk, "upload_part", **where, **sent)
-            finally:
-                free.release()
-            return {"PartNumber": number, "ETag": answer["ETag"]}
+                tags[number] = answer["ETag"]
 
-        sending: list[asyncio.Task[dict[str, Any]]] = []
-        for number, part in enumerate(split(views, PART_BYTES), start=1):
-            await free.acquire()
-            sending.append(asyncio.create_task(put_part(number, part)))
-        parts = await asyncio.gather(*sending)
+        await together(*(put_parts() for _ in range(PARTS_IN_FLIGHT)))
+        parts = [{"PartNumber": number, "ETag": tags[number]} for number in sorted(tags)]
         await self._call(
             self._bulk, "complete_multipart_upload", **where, MultipartUpload={"Parts": parts}
         )
