@@ -107,15 +107,17 @@ async def persistently(
     Args:
         act: Begun anew with each attempt.
         clock: Of the pauses.
-        log: Told of each attempt that failed.
+        log: Told of the first attempt that failed, and of the 2nd, 4th, 8th and so on.
         pause_s: Between two of them.
         fields: Which fragment and version it is about.
     """
+    failed = 0
     while True:
         try:
             return await act()
         except (StoreUnavailableError, StoreFullError) as exc:
-            log.warning(
-                "the store does not take it, trying again: %s", exc, extra=dict(fields or {})
-            )
+            failed += 1
+            if failed.bit_count() == 1:
+                extra = dict(fields or {})
+                log.warning("the store does not take it, trying again: %s", exc, extra=extra)
             await clock.sleep(pause_s)

@@ -111,6 +111,20 @@ async def test_a_warning_says_what_it_is_about(caplog: pytest.LogCaptureFixture)
     assert (record.fragment, record.version) == (3, 7)  # type: ignore[attr-defined]
 
 
+async def test_a_store_that_stays_full_is_told_of_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def act() -> None:
+        raise StoreFullError("full")
+
+    clock = ManualClock()
+    acting = asyncio.create_task(persistently(act, clock, LOG, pause_s=1.0))
+    for _ in range(99):
+        await clock.advance(1.0)
+    acting.cancel()
+    assert len(caplog.records) == len([1, 2, 4, 8, 16, 32, 64])
+
+
 async def test_the_first_wait_that_is_over_ends_coroutines_and_leaves_tasks_alone() -> None:
     sleeper, other = Sleeper(), Sleeper()
     task = asyncio.create_task(other.sleep())
