@@ -75,7 +75,11 @@ class Unsent:
 
 @dataclass(frozen=True)
 class Heard:
-    """What a round gave: our weights, what neighbours posted, and how far others are."""
+    """What a round gave: our weights, what neighbours posted, and how far others seem to be.
+
+    Attributes:
+        newest: By the names of posts alone, which nobody has read.
+    """
 
     weights: Mapping[str, float]
     vectors: Mapping[str, Vectors]
@@ -222,11 +226,7 @@ class Gossip(Ending):
         heard = await self._listen(posting)
         momentum = self.outbox.residuals[fragment]
         mixed: Mixed = await self._desk.offload(self._mix, posting, heard, momentum)
-        left_behind = heard.newest > last_repeatable(
-            posting.version, keep_versions=self._settings.keep_versions
-        )
-        number = heard.newest - 1 if left_behind else posting.version
-        version = own_version(self._run, fragment, number)
+        version = own_version(self._run, fragment, await self._goes_on_at(posting, heard.newest))
         record = self._record(version, posting)
         version = dataclasses.replace(version, record=record)
         arrival = Arrival(version=version, params=mixed.params, history=(record,))
@@ -239,6 +239,17 @@ class Gossip(Ending):
         old = posting.version - self._settings.keep_versions
         if old > 0 and not self._settings.retain:
             await self._neighbours.sweep(fragment, old)
+
+    async def _goes_on_at(self, posting: Posting, seen: int) -> int:
+        """Return which version ours is now: where others have left us behind, theirs.
+
+        ``seen``: how far they seem to be. We follow a post that we have read, never a name.
+        """
+        beyond = last_repeatable(posting.version, keep_versions=self._settings.keep_versions)
+        ahead = None
+        if seen > beyond:
+            ahead = await self._neighbours.newest(posting.fragment, beyond)
+        return posting.version if ahead is None else ahead.version.number - 1
 
     async def _listen(self, posting: Posting) -> Heard:
         """Wait until every neighbour has posted, has gone, or the grace window is over."""

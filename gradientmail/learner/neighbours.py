@@ -98,12 +98,14 @@ class Neighbours:
         return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
 
     async def newest(self, fragment: int, beyond: int = 0) -> Arrival | None:
-        """Return what someone posted last, ourselves first; None: nothing above ``beyond``."""
-        posted = [(v, n) for n, found in (await self.posted(fragment)).items() for v in found]
+        """Return what someone posted last, ourselves first; None: nothing above ``beyond``.
+
+        Nothing counts that is damaged, or of a round that the run does not have.
+        """
+        there = await self.posted(fragment, beyond + 1)
+        posted = [(v, n) for n, found in there.items() for v in found if self._has(fragment, v)]
         ours = self._desk.name
         for number, name in sorted(posted, key=lambda one: (-one[0], one[1] != ours, one[1])):
-            if number <= beyond:
-                break
             if vectors := await self.read(fragment, number, name):
                 version = own_version(self._run, fragment, number)
                 return Arrival(version=version, params=vectors[FAST])
@@ -143,6 +145,11 @@ class Neighbours:
         data = payload_format.header(None) + encoded(payload_format, posting)
         vectors = _decoded(payload_format, data)
         return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
+
+    def _has(self, fragment: int, version: int) -> bool:
+        """Whether some round of the run makes ``version``."""
+        last = self._run.manifest.settings.stop_after_rounds
+        return last is None or self._run.algorithm.schedule.round_of(fragment, version) < last
 
     def _format(self, fragment: int) -> PayloadFormat:
         return self._run.algorithm.gossip_format(self._run.layouts[fragment].numel)

@@ -1,0 +1,203 @@
+"""A learner's rounds without a closer: whom it mixes with, and how far it follows others."""
+
+import asyncio
+import random
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import torch
+from torch import nn
+
+from gradientmail.learner.desk import Desk
+from gradientmail.learner.gossip import Gossip
+from gradientmail.learner.neighbours import Neighbours, Posting
+from gradientmail.learner.posts import Draft, Trained
+from gradientmail.learner.training import Training
+from gradientmail.logs import get_logger
+from gradientmail.records import keys
+from gradientmail.run import open_run
+from gradientmail.store.memory import MemoryStore
+from gradientmail.store.metered import Meter, MeteredStore
+from gradientmail.testing.clock import ManualClock
+from tests.closer.bench import inline
+from tests.operations.models import create
+
+KEEP = 2
+"""Rounds of which each learner keeps what it posted."""
+LAST = 100
+"""The round after which a run ends that ends by itself."""
+CPU = torch.device("cpu")
+
+
+class Mixer:
+    """A learner of one number: its training side is in the test's hand."""
+
+    def __init__(self, team: "Team", name: str) -> None:
+        self._team, self.name, self.meter = team, name, Meter()
+        self.model = nn.Linear(1, 1, bias=False)
+
+    async def join(self) -> Self:
+        run = await open_run(MeteredStore(self._team.store, self.meter))
+        self.desk = Desk(
+            run=run,
+            name=self.name,
+            incarnation="1" * 32,
+            device=CPU,
+            clock=self._team.clock,
+            rng=random.Random(self.name),
+            offload=inline,
+            meter=self.meter,
+            log=get_logger("gradientmail.learner", learner=self.name),
+        )
+        self.gossip = Gossip(self.desk, news=lambda: None)
+        self.training = Training(self.desk, self.model, self.gossip, discarded=lambda: None)
+        await self.gossip.join({})
+        self.training.start(self.gossip.take()[0])
+        self.running = asyncio.create_task(self.gossip.run())
+        return self
+
+    def post(self, move: float) -> None:
+        """Train one step, which is a round."""
+        with torch.no_grad():
+            self.model.weight.add_(move)
+        self.training.stepped(1, None, samples=1)
+        self.training.settle()
+
+    async def round(self, move: float = 1.0) -> None:
+        """Post, and take what the round makes of it."""
+        self.post(move)
+        await self._team.pass_time()
+        self.training.settle()
+
+    @property
+    def version(self) -> int:
+        return self.training.fragments[0].version.number
+
+    @property
+    def value(self) -> float:
+        return float(self.model.weight.detach())
+
+
+class Team:
+    """Learners of one run over a store in memory, on one clock that the test moves."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.store, self.clock = MemoryStore(), ManualClock(100.0)
+        self._settings = {
+            "exchange": "gossip",
+            "topology": "full",
+            "alignment": "carry",
+            "sync_every": 1,
+            "keep_versions": KEEP,
+            "poll_s": 1.0,
+            "presence_s": 1e6,
+            "quorum": 2,
+            **settings,
+        }
+        self._members: list[Mixer] = []
+
+    async def __aenter__(self) -> Self:
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        await create(self.store, model, **self._settings)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for member in self._members:
+            member.running.cancel()
+        await asyncio.gather(*(one.running for one in self._members), return_exceptions=True)
+
+    async def learner(self, name: str) -> Mixer:
+        member = await Mixer(self, name).join()
+        self._members.append(member)
+        return member
+
+    async def pass_time(self) -> None:
+        await self.clock.advance(2.0)
+        for member in self._members:
+            if member.running.done():
+                member.running.result()
+
+    async def round(self, *moves: float) -> None:
+        """Let every learner train and post, and then mix."""
+        for member, move in zip(self._members, moves, strict=True):
+            member.post(move)
+        await self.pass_time()
+        for member in self._members:
+            member.training.settle()
+
+
+async def well_formed(member: Mixer, name: str, version: int, value: float) -> None:
+    """Post ``value`` as a learner ``name`` of the same run that says it is in that round."""
+    desk = member.desk
+    origin = desk.run.origin(0)
+    vector = torch.zeros(desk.run.layouts[0].numel)
+    vector[0] = value
+    draft = Draft(
+        key="",
+        nonce="2" * 32,
+        base=origin,
+        delta=vector,
+        trained=Trained(1, 1),
+        step_s=1.0,
+        final=False,
+    )
+    posting = Posting(fragment=0, version=version, fast=vector, slow=vector, draft=draft)
+    eve = Desk(
+        run=desk.run,
+        name=name,
+        incarnation="3" * 32,
+        device=CPU,
+        clock=desk.clock,
+        rng=desk.rng,
+        offload=inline,
+        meter=Meter(),
+        log=desk.log,
+    )
+    await Neighbours(eve).post(posting, draft)
+
+
+# -- how far a learner follows -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [9, LAST, 9_999_999_999])
+@pytest.mark.parametrize("data", [b"", b"\x08" + bytes(7) + b"{}      "])
+async def test_nobody_follows_an_object_that_is_no_post(version: int, data: bytes) -> None:
+    async with Team(stop_after_rounds=LAST) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        await team.store.put(keys.gossip(0, version, "eve"), [data])
+        await team.round(2.0, 4.0)
+        await team.round(1.0, 1.0)
+        assert (ann.version, ann.value, ann.gossip.ending) == (2, 4.0, False)
+        assert (bob.version, bob.value, bob.gossip.ending) == (2, 4.0, False)
+
+
+@pytest.mark.parametrize("version", [LAST + 1, 9_999_999_999])
+async def test_nobody_follows_beyond_the_end_of_the_run(version: int) -> None:
+    async with Team(stop_after_rounds=LAST) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        await well_formed(ann, "eve", version, 7.0)
+        await team.round(2.0, 4.0)
+        cyd = await team.learner("cyd")
+        assert [one.version for one in (ann, bob, cyd)] == [1, 1, 0]
+        assert not any(one.gossip.ending for one in (ann, bob, cyd))
+
+
+async def test_one_that_others_left_far_behind_goes_on_where_they_are() -> None:
+    async with Team(stop_after_rounds=LAST, grace_s=0.0) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        await team.store.put(keys.gossip(0, LAST - 1, "eve"), [b""])
+        await team.round(1.0, 1.0)
+        for _ in range(10 * KEEP):
+            await bob.round()
+        await ann.round()
+        assert ann.version == bob.version - 1
+        await ann.round()
+        assert ann.version == bob.version
+        assert ann.value == (3.0 + bob.value) / 2
