@@ -87,7 +87,7 @@ class Neighbours:
     async def read(self, fragment: int, version: int, name: str) -> Vectors | None:
         """Return what a learner posted; None: it is gone, or of no use."""
         key = GossipKey(fragment, version, name)
-        data = await self.persist(lambda: self._store.read(keys.gossip(*key)))
+        data = await self.persist(lambda: fetched(self._run, key))
         if data is None:
             return None
         try:
@@ -160,6 +160,13 @@ async def posts(store: Store, fragment: int, version: int = 0) -> list[GossipKey
     prefix = keys.gossip_of(fragment)
     listing = await store.list(prefix, after=f"{prefix}{version:010d}")
     return [found for entry in listing if (found := keys.parse_gossip(entry.key))]
+
+
+async def fetched(run: Run, key: GossipKey) -> bytes | None:
+    """Return what is under ``key``, cut off beyond the size a post can have; None: it is gone."""
+    payload_format = run.algorithm.gossip_format(run.layouts[key.fragment].numel)
+    limit = payload_format.max_header_bytes + payload_format.data_bytes
+    return await run.mailbox.store.read(keys.gossip(*key), 0, limit + 1)
 
 
 def judged(run: Run, key: GossipKey, data: bytes) -> Vectors:

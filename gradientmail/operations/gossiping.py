@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradientmail.algorithm import FAST
 from gradientmail.errors import PayloadError, RecordError, SettingsError
-from gradientmail.learner.neighbours import judged, posts
+from gradientmail.learner.neighbours import fetched, judged, posts
 from gradientmail.operations.verified import Fault, FragmentVerified, NotDerived
 from gradientmail.protocol.recovery import last_repeatable
 from gradientmail.records import keys
@@ -59,7 +59,7 @@ async def mean_posted(
         chosen = _chosen(run, there, version=version, learner=learner)
         total = torch.zeros(run.layouts[fragment].numel, dtype=torch.float64)
         for key in chosen:
-            data = await run.mailbox.store.read(keys.gossip(*key))
+            data = await fetched(run, key)
             if data is None:  # swept meanwhile: there are newer ones
                 break
             total += _params(run, key, data)
@@ -111,7 +111,7 @@ async def verify_posts(
     faults: list[Fault] = []
     intact = 0
     for key in there:
-        data = await run.mailbox.store.read(keys.gossip(*key))
+        data = await fetched(run, key)
         if data is None:
             continue
         try:

@@ -201,3 +201,13 @@ async def test_one_that_others_left_far_behind_goes_on_where_they_are() -> None:
         await ann.round()
         assert ann.version == bob.version
         assert ann.value == (3.0 + bob.value) / 2
+
+
+async def test_of_an_endless_post_no_more_is_read_than_a_post_can_be() -> None:
+    async with Team(quorum=1) as team:
+        ann = await team.learner("ann")
+        await team.store.put(keys.gossip(0, 1, "eve"), [bytes(1 << 24)])
+        before = ann.meter.down_bytes
+        ann.post(1.0)
+        await team.pass_time()
+        assert ann.meter.down_bytes - before < 1 << 20
