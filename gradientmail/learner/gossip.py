@@ -75,10 +75,11 @@ class Unsent:
 
 @dataclass(frozen=True)
 class Heard:
-    """What a round gave: our weights, what neighbours posted, and how far others seem to be.
+    """What a round gave: our weights, what neighbours posted, and how far they seem to be.
 
     Attributes:
-        newest: By the names of posts alone, which nobody has read.
+        newest: Which version our neighbours posted last, or anyone where we have none; by the
+            names of posts alone, which nobody has read.
     """
 
     weights: Mapping[str, float]
@@ -241,11 +242,12 @@ class Gossip(Ending):
             await self._neighbours.sweep(fragment, old)
 
     async def _goes_on_at(self, posting: Posting, seen: int) -> int:
-        """Return which version ours is now: where others have left us behind, theirs.
+        """Return which version ours is now; where others may have swept this round, theirs.
 
         ``seen``: how far they seem to be. We follow a post that we have read, never a name.
         """
-        beyond = last_repeatable(posting.version, keep_versions=self._settings.keep_versions)
+        base, keep_versions = posting.version - 1, self._settings.keep_versions
+        beyond = last_repeatable(base, keep_versions=keep_versions)
         ahead = None
         if seen > beyond:
             ahead = await self._neighbours.newest(posting.fragment, beyond)
@@ -271,8 +273,9 @@ class Gossip(Ending):
                     found[name] = vectors
             if self._is_over(began, others - found.keys(), posted.keys() - here, here):
                 heard = {name: found[name] for name in sorted(others & found.keys())}
-                newest = (max(versions) for name, versions in posted.items() if name != ours)
-                return Heard(weights=row, vectors=heard, newest=max(newest, default=0))
+                whom = (others or posted.keys() - {ours}) & posted.keys()
+                newest = max((max(posted[name]) for name in whom), default=0)
+                return Heard(weights=row, vectors=heard, newest=newest)
             await self._desk.clock.sleep(self._settings.poll_s)
 
     def _is_over(self, began: float, missing: set[str], beyond: set[str], here: set[str]) -> bool:

@@ -108,4 +108,4 @@ def last_repeatable(version: int, *, keep_versions: int) -> int:
 
     A learner that was killed goes through these rounds again, from what was posted then.
     """
-    return version + 1 + keep_versions
+    return version + keep_versions

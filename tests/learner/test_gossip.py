@@ -11,8 +11,10 @@ from torch import nn
 
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.gossip import Gossip
-from gradientmail.learner.neighbours import Neighbours, Posting
-from gradientmail.learner.posts import Draft, Trained
+from gradientmail.learner.neighbours import Neighbours, Posting, own_version
+from gradientmail.learner.posts import Arrival, Draft, Trained
+from gradientmail.learner.saving import Saved, loaded, restore_training
+from gradientmail.learner.state import State
 from gradientmail.learner.training import Training
 from gradientmail.logs import get_logger
 from gradientmail.records import keys
@@ -37,7 +39,7 @@ class Mixer:
         self._team, self.name, self.meter = team, name, Meter()
         self.model = nn.Linear(1, 1, bias=False)
 
-    async def join(self) -> Self:
+    async def join(self, state: State | None = None) -> Self:
         run = await open_run(MeteredStore(self._team.store, self.meter))
         self.desk = Desk(
             run=run,
@@ -52,10 +54,29 @@ class Mixer:
         )
         self.gossip = Gossip(self.desk, news=lambda: None)
         self.training = Training(self.desk, self.model, self.gossip, discarded=lambda: None)
-        await self.gossip.join({})
-        self.training.start(self.gossip.take()[0])
+        self._saved = Saved(model=self.model, optimizer=None, position=None, device=CPU)
+        await (self._begin() if state is None else self._restore(state))
         self.running = asyncio.create_task(self.gossip.run())
         return self
+
+    async def _begin(self) -> None:
+        await self.gossip.join({})
+        self.training.start(self.gossip.take()[0])
+
+    async def _restore(self, state: State) -> None:
+        tree = loaded(state, self.desk.run, self.name)
+        (saved,) = tree["training"]["fragments"]
+        version = own_version(self.desk.run, 0, saved["version"])
+        await self.gossip.join({0: Arrival(version=version, params=saved["committed"])})
+        self._saved.restore(tree)
+        restore_training(self.training, tree, [version], CPU)
+        self.gossip.outbox.restore(tree["outbox"])
+        self.training.settle()
+
+    def state(self) -> State:
+        outbox = self.gossip.outbox.state()
+        assert outbox is not None
+        return self._saved.save(self.desk.run, self.name, self.training, outbox)
 
     def post(self, move: float) -> None:
         """Train one step, which is a round."""
@@ -109,14 +130,18 @@ class Team:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for member in self._members:
-            member.running.cancel()
-        await asyncio.gather(*(one.running for one in self._members), return_exceptions=True)
+        for member in self._members.copy():
+            await self.kill(member)
 
-    async def learner(self, name: str) -> Mixer:
-        member = await Mixer(self, name).join()
+    async def learner(self, name: str, state: State | None = None) -> Mixer:
+        member = await Mixer(self, name).join(state)
         self._members.append(member)
         return member
+
+    async def kill(self, member: Mixer) -> None:
+        self._members.remove(member)
+        member.running.cancel()
+        await asyncio.gather(member.running, return_exceptions=True)
 
     async def pass_time(self) -> None:
         await self.clock.advance(2.0)
@@ -203,6 +228,17 @@ async def test_one_that_others_left_far_behind_goes_on_where_they_are() -> None:
         assert ann.value == (3.0 + bob.value) / 2
 
 
+async def test_nobody_follows_one_that_is_no_neighbour_while_there_are_neighbours() -> None:
+    pairs = [["ann", "bob"]]
+    async with Team(topology="graph", topology_settings={"pairs": pairs}) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        cyd = await team.learner("cyd")
+        for _ in range(2 * KEEP):
+            await cyd.round()
+        await team.round(2.0, 4.0, 0.0)
+        assert (ann.version, ann.value) == (bob.version, bob.value) == (1, 3.0)
+
+
 async def test_of_an_endless_post_no_more_is_read_than_a_post_can_be() -> None:
     async with Team(quorum=1) as team:
         ann = await team.learner("ann")
@@ -211,3 +247,43 @@ async def test_of_an_endless_post_no_more_is_read_than_a_post_can_be() -> None:
         ann.post(1.0)
         await team.pass_time()
         assert ann.meter.down_bytes - before < 1 << 20
+
+
+# -- after a restart -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behind", range(KEEP + 3))
+async def test_one_restored_from_an_old_state_mixes_again(behind: int) -> None:
+    async with Team(grace_s=0.0) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        await team.round(1.0, 1.0)
+        state = ann.state()
+        await team.kill(ann)
+        for _ in range(behind):
+            await bob.round()
+        ann = await team.learner("ann", state)
+        for _ in range(KEEP + 2):  # bob closes each round, and sweeps, before ann is in it
+            await bob.round()
+            await ann.round()
+        before = ann.value
+        await bob.round(10.0)
+        await ann.round(0.0)
+        assert ann.version in (bob.version, bob.version - 1)
+        assert ann.value != before
+
+
+async def test_one_restored_goes_through_kept_rounds_again() -> None:
+    async with Team(grace_s=0.0) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        await team.round(1.0, 1.0)
+        state = ann.state()
+        await team.kill(ann)
+        posted = []
+        for _ in range(KEEP):
+            await bob.round()
+            posted.append(bob.value)
+        ann = await team.learner("ann", state)
+        for version, value in enumerate(posted, start=2):
+            before = ann.value
+            await ann.round()
+            assert (ann.version, ann.value) == (version, (before + 1.0 + value) / 2)
