@@ -29,7 +29,7 @@ from gradientmail.learner.desk import Desk
 from gradientmail.learner.ending import Ending
 from gradientmail.learner.neighbours import Neighbours, Posting, Vectors, own_version
 from gradientmail.learner.peers import Peers
-from gradientmail.learner.posts import Arrival, Draft, Progress, Trained
+from gradientmail.learner.posts import Arrival, Draft, Progress
 from gradientmail.learner.presence import Beats
 from gradientmail.protocol.recovery import last_repeatable
 from gradientmail.protocol.topology import mixing
@@ -120,23 +120,21 @@ class Gossip(Ending):
             desk, lambda: dataclasses.replace(self.progress, divergence=self._divergence)
         )
         self._arrivals: dict[int, tuple[Arrival, Tensor | None]] = {}
-        self._orders: asyncio.Queue[Posting | int | asyncio.Task[None]] = asyncio.Queue()
+        self._orders: asyncio.Queue[Posting | asyncio.Task[None]] = asyncio.Queue()
 
     # -- for the training side ---------------------------------------------------------------
 
     def post(self, draft: Draft) -> None:
         """Post a fragment's parameters and mix them with the neighbours'."""
-        slow, fragment = self._held[draft.fragment].params, draft.fragment
-        version = draft.base.number + 1
+        held, fragment = self._held[draft.fragment], draft.fragment
+        if held.version.number > draft.base.number:
+            return  # of an earlier self: what it joined at is on its way to the training side
+        slow, version = held.params, draft.base.number + 1
         self.outbox.keys.add(keys.gossip(fragment, version, self._desk.name))
         posting = Posting(
             fragment=fragment, version=version, fast=slow - draft.delta, slow=slow, draft=draft
         )
         self._loop.call_soon_threadsafe(self._orders.put_nowait, posting)
-
-    def expect(self, fragment: int) -> None:
-        """An earlier self posted a round of ``fragment``: mix what it posted."""
-        self._loop.call_soon_threadsafe(self._orders.put_nowait, fragment)
 
     def take(self) -> tuple[list[Arrival], list[tuple[str, str]]]:
         """Return what arrived since the last call; nothing is ever refused."""
@@ -193,8 +191,6 @@ class Gossip(Ending):
                 if isinstance(order, asyncio.Task):
                     rounds.discard(order)
                     order.result()
-                elif isinstance(order, int):
-                    await self._resume(order)
                 else:
                     task = asyncio.create_task(self._close(order))
                     task.add_done_callback(self._orders.put_nowait)
@@ -203,27 +199,13 @@ class Gossip(Ending):
             for task in rounds:
                 task.cancel()
 
-    async def _resume(self, fragment: int) -> None:
-        """Close the round that an earlier self was in, from what it posted."""
-        held = self._held[fragment]
-        version = held.version.number + 1
-        posted = await self._neighbours.read(fragment, version, self._desk.name)
-        if posted is not None:
-            slow = held.params
-            self._orders.put_nowait(
-                Posting(
-                    fragment=fragment, version=version, fast=posted[FAST], slow=slow, draft=None
-                )
-            )
-
     # -- one round ---------------------------------------------------------------------------
 
     async def _close(self, posting: Posting) -> None:
         fragment = posting.fragment
-        if posting.draft is not None:
-            await self._neighbours.post(posting, posting.draft)
-            self.outbox.keys.discard(keys.gossip(fragment, posting.version, self._desk.name))
-            self.outbox.acknowledged.set()
+        await self._neighbours.post(posting)
+        self.outbox.keys.discard(keys.gossip(fragment, posting.version, self._desk.name))
+        self.outbox.acknowledged.set()
         heard = await self._listen(posting)
         momentum = self.outbox.residuals[fragment]
         mixed: Mixed = await self._desk.offload(self._mix, posting, heard, momentum)
@@ -318,12 +300,11 @@ class Gossip(Ending):
         )
 
     def _participant(self, posting: Posting) -> Participant:
-        draft = posting.draft
-        trained = draft.trained if draft else Trained(steps=1, tokens=1)
+        draft, trained = posting.draft, posting.draft.trained
         return Participant(
             learner=self._desk.name,
             incarnation=self._desk.incarnation,
-            nonce=draft.nonce if draft else self._desk.incarnation,
+            nonce=draft.nonce,
             base=posting.version - 1,
             steps=trained.steps,
             tokens=trained.tokens,

@@ -35,14 +35,14 @@ class Posting:
         version: Which the fragment has after it.
         fast: Parameters after our inner steps.
         slow: Parameters before them.
-        draft: What was trained; None: an earlier self posted it.
+        draft: What was trained.
     """
 
     fragment: int
     version: int
     fast: Tensor
     slow: Tensor
-    draft: Draft | None
+    draft: Draft
 
 
 class Neighbours:
@@ -52,9 +52,9 @@ class Neighbours:
         self._desk, self._run = desk, desk.run
         self._store = desk.run.mailbox.store
 
-    async def post(self, posting: Posting, draft: Draft) -> None:
+    async def post(self, posting: Posting) -> None:
         """Put until it is acknowledged; the name is ours alone."""
-        payload_format = self._format(posting.fragment)
+        payload_format, draft = self._format(posting.fragment), posting.draft
         data, digest = await self._desk.offload(_hashed, payload_format, posting)
         record = ContributionRecord(
             run=self._run.name,

@@ -310,7 +310,11 @@ class Learner:
         restore_training(self._training, self._tree, self._versions, self._saved.device)
         self._exchange.outbox.restore(self._tree["outbox"])
         for p, fragment in enumerate(self._training.fragments):
-            if fragment.posted:
+            if not fragment.posted:
+                continue
+            if isinstance(self._exchange, Gossip):
+                self._training.post_again(p)  # our post may be gone from the store
+            else:
                 self._exchange.expect(p)
         self._log.info("restored at step %d from %s", self._training.step, self._state_path)
         self._tree = None

@@ -210,26 +210,34 @@ class Training:
             self._discard(NOT_FINITE)
             return False
         self._heal_local()
-        base = fragment.version.number
-        trained = self.trained - fragment.anchored
-        nonce = fresh_nonce(self._desk.rng)
-        key = keys.mail(p, base, self._desk.name, nonce)
+        self._post(p, delta, self.trained - fragment.anchored, final=final)
+        fragment.snapshot, fragment.snapshot_at = local, self.trained
+        self.publishing = self.publishing.published(round_index, self.step)
+        self._posted += 1
+        return True
+
+    def post_again(self, p: int) -> None:
+        """Post the same again that an earlier self posted last of fragment ``p``."""
+        fragment = self.fragments[p]
+        snapshot, _ = self._snapshot(fragment)
+        self._post(p, fragment.anchor - snapshot, fragment.posted.pop().trained, final=False)
+
+    def _post(self, p: int, delta: Tensor, trained: Trained, *, final: bool) -> None:
+        fragment = self.fragments[p]
+        base, nonce = fragment.version, fresh_nonce(self._desk.rng)
+        key = keys.mail(p, base.number, self._desk.name, nonce)
         self._wire.post(
             Draft(
                 key=key,
                 nonce=nonce,
-                base=fragment.version,
+                base=base,
                 delta=delta,
                 trained=trained,
                 step_s=self._step_s,
                 final=final,
             )
         )
-        fragment.snapshot, fragment.snapshot_at = local, self.trained
-        fragment.posted.append(OnItsWay(key=key, base=base, trained=trained))
-        self.publishing = self.publishing.published(round_index, self.step)
-        self._posted += 1
-        return True
+        fragment.posted.append(OnItsWay(key=key, base=base.number, trained=trained))
 
     def _take_back(self, key: str) -> None:
         """Forget a draft that could not be sent: it was never posted, and its round is open."""

@@ -17,7 +17,7 @@ from gradientmail.operations.verified import NotDerived
 from gradientmail.operations.verifying import verify_run
 from gradientmail.records import keys
 from gradientmail.store.local import LocalStore
-from tests.e2e.team import PATIENCE_S, Team, Trained, keys_of, make_run
+from tests.e2e.team import PATIENCE_S, Team, Trained, eventually, keys_of, make_run, on_store
 from tests.e2e.toy import held_out_loss, toy_model
 
 NAMES = ("ann", "bob", "cyd", "dee")
@@ -129,3 +129,22 @@ def test_a_learner_goes_on_from_its_own_state(tmp_path: Path) -> None:
         ends = [again.result(PATIENCE_S), bob.result(PATIENCE_S)]
     assert ends[0].progress.steps > stopped.progress.steps
     assert [end.progress.versions for end in ends] == [(16,), (16,)]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_one_stopped_in_a_round_takes_part_in_it_after_its_restart(
+    tmp_path: Path, *, gone: bool
+) -> None:
+    url, state, mine = f"memory://{tmp_path}", tmp_path / "ann", keys.gossip(0, 1, "ann")
+    make_run(url, "gossip", topology="full", stop_after_rounds=4, sync_every=10, quorum=2)
+    with Team(url) as team:
+        team.learner("ann", state_dir=state)
+        eventually(lambda: mine in keys_of(url))
+    if gone:
+        on_store(url, lambda store: store.delete([mine]))
+    with Team(url) as team:
+        running = [team.learner("ann", state_dir=state), team.learner("bob")]
+        ends = [learner.result(PATIENCE_S) for learner in running]
+    assert [end.progress.versions for end in ends] == [(4,), (4,)]
+    assert [end.progress.steps for end in ends] == [40, 40]
+    assert spread(ends) < 1e-6

@@ -71,6 +71,8 @@ class Mixer:
         self._saved.restore(tree)
         restore_training(self.training, tree, [version], CPU)
         self.gossip.outbox.restore(tree["outbox"])
+        if self.training.fragments[0].posted:
+            self.training.post_again(0)
         self.training.settle()
 
     def state(self) -> State:
@@ -185,7 +187,7 @@ async def well_formed(member: Mixer, name: str, version: int, value: float) -> N
         meter=Meter(),
         log=desk.log,
     )
-    await Neighbours(eve).post(posting, draft)
+    await Neighbours(eve).post(posting)
 
 
 # -- how far a learner follows -------------------------------------------------------------------
@@ -287,3 +289,38 @@ async def test_one_restored_goes_through_kept_rounds_again() -> None:
             before = ann.value
             await ann.round()
             assert (ann.version, ann.value) == (version, (before + 1.0 + value) / 2)
+
+
+async def test_one_restored_in_a_round_that_others_have_swept_goes_on_where_they_are() -> None:
+    async with Team(grace_s=0.0) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        await team.round(1.0, 1.0)
+        ann.post(1.0)
+        await team.pass_time()
+        state = ann.state()
+        await team.kill(ann)
+        for _ in range(KEEP + 1):
+            await bob.round()
+        ann = await team.learner("ann", state)
+        assert ann.version == bob.version
+        await bob.round()
+        await ann.round()
+        assert ann.version == bob.version
+
+
+async def test_what_is_posted_again_has_the_same_bits() -> None:
+    async with Team() as team:
+        ann = await team.learner("ann")
+        ann.post(0.1)
+        await team.pass_time()
+        key = keys.gossip(0, 1, "ann")
+        state, posted = ann.state(), await team.store.read(key)
+        await team.kill(ann)
+        await team.store.delete([key])
+        ann = await team.learner("ann", state)
+        await team.pass_time()
+        again = await team.store.read(key)
+        assert posted is not None
+        assert again is not None
+        size = ann.desk.run.algorithm.gossip_format(ann.desk.run.layouts[0].numel).data_bytes
+        assert again[-size:] == posted[-size:]
