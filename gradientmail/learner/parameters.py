@@ -1,7 +1,8 @@
 """The parameter contract over a live torch model: what is exchanged, under which names.
 
 A canonical name is the name in the bare model: ``torch.compile`` puts ``_orig_mod.`` and data
-parallel wrappers put ``module.`` in front of names, and both are dropped wherever they stand.
+parallel wrappers put ``module.`` in front of names, and both are dropped wherever they did so. A
+model's own attribute that is called ``module`` stays in its names.
 
 What travels: parameters that require a gradient, and, where the run averages buffers, persistent
 float buffers. Frozen parameters, integer buffers and non-persistent buffers are listed in the
@@ -10,8 +11,8 @@ object under several names) travel once, under the first name in model order.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import torch
@@ -25,7 +26,6 @@ BufferPolicy = Literal["averaged", "local"]
 
 EXCHANGED_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-PREFIXES = ("_orig_mod", "module")
 NAMES_SHOWN = 4
 DIFFERENCES_SHOWN = 20
 
@@ -44,7 +44,8 @@ def describe(
         SettingsError: the model cannot be exchanged: nothing in it is trainable, or a tensor that
             would travel is sparse, complex, not initialized, or overlaps another one.
     """
-    persistent = {canonical_name(key) for key in model.state_dict()}
+    bare = _bare_names(model)
+    persistent = {bare(key) for key in model.state_dict()}
     first_name: dict[int, str] = {}
     specs = []
     travelling = {}
@@ -141,16 +142,6 @@ def listed(names: Sequence[str]) -> str:
 # -- live tensors ---------------------------------------------------------------------------
 
 
-def canonical_name(name: str) -> str:
-    """Return ``name`` without wrappers' prefixes.
-
-    >>> canonical_name("module._orig_mod.head.weight")
-    'head.weight'
-    """
-    *path, leaf = name.split(".")
-    return ".".join([*(part for part in path if part not in PREFIXES), leaf])
-
-
 def live_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return every parameter, then every buffer, by canonical name; tied ones under each name.
 
@@ -158,12 +149,13 @@ def live_tensors(model: nn.Module) -> dict[str, Tensor]:
         SettingsError: two different tensors have one canonical name.
     """
     tensors: dict[str, Tensor] = {}
+    bare = _bare_names(model)
     named = [
         *model.named_parameters(remove_duplicate=False),
         *model.named_buffers(remove_duplicate=False),
     ]
     for raw, tensor in named:
-        name = canonical_name(raw)
+        name = bare(raw)
         if tensors.setdefault(name, tensor) is not tensor:
             raise SettingsError(
                 f"two tensors of the model are both called {name!r} once the wrappers' "
@@ -173,27 +165,36 @@ def live_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def named_values(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies on the CPU of the tensors of ``model.state_dict()``, by the user's own names.
+    """Return copies on the CPU of the tensors of ``model.state_dict()``, by canonical name.
 
-    Wrappers are taken off first. Tied tensors appear under each of their names, so that
-    ``load_state_dict`` of the bare model accepts the result strictly.
+    Tied tensors appear under each of their names, so that ``load_state_dict`` of the bare model
+    accepts the result strictly.
     """
-    bare = _unwrapped(model)
+    bare = _bare_names(model)
     return {
-        key.replace("_orig_mod.", ""): value.detach().to("cpu", copy=True).contiguous()
-        for key, value in bare.state_dict().items()
+        bare(key): value.detach().to("cpu", copy=True).contiguous()
+        for key, value in model.state_dict().items()
         if isinstance(value, Tensor)
     }
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if isinstance(model, WRAPPERS):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
+def _bare_names(model: nn.Module) -> Callable[[str], str]:
+    """Return what makes a name in ``model`` the canonical one."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    wrapped = {path for path in modules if _is_wrapped(path, modules)}
+
+    def bare(name: str) -> str:
+        parts = name.split(".")
+        paths = accumulate(parts, "{}.{}".format)
+        kept = (part for part, path in zip(parts, paths, strict=True) if path not in wrapped)
+        return ".".join(kept)
+
+    return bare
+
+
+def _is_wrapped(path: str, modules: Mapping[str, nn.Module]) -> bool:
+    around, _, name = path.rpartition(".")
+    return name == "_orig_mod" or (name == "module" and isinstance(modules[around], WRAPPERS))
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

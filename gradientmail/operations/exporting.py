@@ -16,7 +16,7 @@ from gradientmail.closer.spool import Spool
 from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.streaming import FileSource, PayloadReader
 from gradientmail.errors import ContractError, PayloadError, RecordError, SettingsError
-from gradientmail.learner.parameters import canonical_name, describe, differences, named_values
+from gradientmail.learner.parameters import describe, differences, named_values
 from gradientmail.operations.gossiping import mean_posted
 from gradientmail.protocol.modules import stays_local
 from gradientmail.records.manifest import TensorSpec
@@ -50,8 +50,8 @@ async def export_run(
     """Write the model to ``out``, replacing it at once.
 
     ``version``: the same version of every fragment; None takes the newest of each. What the run
-    does not exchange (frozen parameters, integer and local buffers) and the names inside wrappers
-    come from ``model``; without one the file has canonical names and only what is exchanged.
+    does not exchange (frozen parameters, integer and local buffers) comes from ``model``; without
+    one the file has only what is exchanged. Names are those of the bare model, in no wrapper.
     Tied tensors are written under each of their names, so that ``load_state_dict`` is content.
 
     Without a closer the model is the mean of what learners posted last, or what ``learner`` did.
@@ -196,7 +196,7 @@ def _named(
         if spec.alias is not None and spec.alias in values:
             by_canonical[spec.name] = values[spec.alias].clone()
     if local:
-        return {name: by_canonical.get(canonical_name(name), own) for name, own in local.items()}
+        return {name: by_canonical.get(name, own) for name, own in local.items()}
     if left_out := [spec.name for spec in specs if spec.name not in by_canonical]:
         log.warning(
             "left out %d tensors that the run does not exchange (%s ...): "

@@ -12,7 +12,7 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor of the parameter contract.
 
     Attributes:
-        name: Canonical name: no ``_orig_mod.`` and no ``module.``.
+        name: Canonical name: without what ``torch.compile`` and data parallel wrappers add.
         shape: Its logical shape; () for a scalar.
         dtype: The name torch gives it, such as ``float32``.
         kind: Parameter or buffer.

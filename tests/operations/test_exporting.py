@@ -86,6 +86,15 @@ async def test_without_a_model_what_is_not_exchanged_is_left_out_and_said(
     assert caplog.records[0].levelno == logging.WARNING
 
 
+async def test_without_a_model_an_own_module_called_module_keeps_its_name(tmp_path: Path) -> None:
+    store, out = MemoryStore(), tmp_path / "model.safetensors"
+    await create(store, Wrapper(nn.Linear(3, 3)))
+
+    await export_run(store, out)
+
+    assert load_file(out).keys() == {"module.weight", "module.bias"}
+
+
 async def test_another_model_is_refused_by_its_differences(tmp_path: Path) -> None:
     store = MemoryStore()
     await create(store, nn.Linear(3, 3))
