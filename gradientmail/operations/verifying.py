@@ -47,7 +47,8 @@ async def verify_run(store: Store, directory: Path, *, offload: Offload) -> Veri
     """
     run = await open_run(store)
     spool = Spool(directory, store)
-    verifiers = [FragmentVerifier(run, spool, offload, p) for p in range(len(run.layouts))]
+    told = await _told(run)
+    verifiers = [FragmentVerifier(run, spool, offload, *one) for one in enumerate(told)]
     fragments = [await verifier.verify() for verifier in verifiers]
     faults = [fault for verifier in verifiers for fault in verifier.faults]
     if run.manifest.settings.exchange == "gossip":
@@ -57,14 +58,26 @@ async def verify_run(store: Store, directory: Path, *, offload: Offload) -> Veri
     return Verified(run=run.name, fragments=tuple(fragments), faults=tuple(faults))
 
 
-class FragmentVerifier:
-    """Verifies one fragment; ``faults`` is what it found to be wrong."""
+async def _told(run: Run) -> list[int]:
+    """Return of every fragment the version that the head tells of; 0 where it tells of none."""
+    head = await run.mailbox.head()
+    versions = head.versions if head and head.run == run.name else ()
+    return [*versions, *[0] * len(run.layouts)][: len(run.layouts)]
 
-    def __init__(self, run: Run, spool: Spool, offload: Offload, fragment: int) -> None:
+
+class FragmentVerifier:
+    """Verifies one fragment; ``faults`` is what it found to be wrong.
+
+    Args:
+        told: Version that the head told of beforehand, so it was committed.
+    """
+
+    def __init__(self, run: Run, spool: Spool, offload: Offload, fragment: int, told: int) -> None:
         layout = run.layouts[fragment]
         self._algorithm = run.algorithms[fragment]
         self.faults: list[Fault] = []
         self._run, self._spool, self._offload, self._fragment = run, spool, offload, fragment
+        self._told = told
         self._roles = roles(self._algorithm, layout.numel)
         self._chain = Chain(run, run.origin(fragment), frozenset(self._roles))
         self._intake = Intake(
@@ -140,12 +153,14 @@ class FragmentVerifier:
         self._forget_all_but(version)
 
     async def _check_end(self, newest: int) -> None:
-        """Find nothing behind the newest version, and a boundary before it."""
+        """Find nothing behind the newest version, by listing or by head, and a boundary before."""
         mailbox, following = self._run.mailbox, keys.commit(self._fragment, newest + 1)
         listing = await mailbox.store.list(keys.commits_of(self._fragment), after=following)
         behind = [found for entry in listing if (found := keys.parse_commit(entry.key))]
-        if behind and await mailbox.store.read(following, 0, 1) is None:
-            self._fault(following, f"it is missing, but version {behind[-1]} is there")
+        if (behind or self._told > newest) and await mailbox.store.read(following, 0, 1) is None:
+            told = f"{keys.HEAD} tells of version {self._told}"
+            why = f"version {behind[-1]} is there" if behind else told
+            self._fault(following, f"it is missing, but {why}")
         if self._boundary < 0:
             return
         key = keys.boundary(self._fragment, self._boundary)

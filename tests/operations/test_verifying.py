@@ -14,6 +14,7 @@ from gradientmail.operations.verifying import verify_run
 from gradientmail.records import canonical, keys
 from gradientmail.records.commit import RoundRecord
 from gradientmail.records.control import Boundary
+from gradientmail.records.head import Head
 from gradientmail.run import Version
 from gradientmail.store.memory import MemoryStore
 from tests.closer.bench import EVERYONE, Bench, inline, make_bench
@@ -203,6 +204,35 @@ async def test_a_gap_in_the_chain_is_a_fault(tmp_path: Path) -> None:
     bench, _ = await trained(tmp_path)
     await bench.store.delete([keys.commit(0, 2)])
     assert await faults_of(bench) == [(keys.commit(0, 2), "it is missing, but version 3 is there")]
+
+
+async def tell(bench: Bench, *versions: int) -> None:
+    head = Head(run=bench.run.name, term=1, closer="c", versions=versions)
+    await bench.run.mailbox.put_head(head)
+
+
+@pytest.mark.parametrize("left", [0, 2])
+async def test_newest_commits_that_are_gone_are_a_fault_by_the_head(
+    tmp_path: Path, left: int
+) -> None:
+    bench, _ = await trained(tmp_path)
+    await tell(bench, 3)
+    await bench.store.delete([keys.commit(0, number) for number in range(left + 1, 4)])
+    missing = (keys.commit(0, left + 1), "it is missing, but head.json tells of version 3")
+    assert missing in await faults_of(bench)
+
+
+async def test_a_head_that_is_old_or_of_another_run_or_plan_is_no_fault(tmp_path: Path) -> None:
+    bench, _ = await trained(tmp_path, rounds=1)
+    await tell(bench, 0)
+    assert await faults_of(bench) == []
+    await tell(bench, 1, 7)
+    assert await faults_of(bench) == []
+    await tell(bench)
+    assert await faults_of(bench) == []
+    other = Head(run="run-other", term=1, closer="c", versions=(7,))
+    await bench.run.mailbox.put_head(other)
+    assert await faults_of(bench) == []
 
 
 async def test_a_boundary_that_takes_the_newest_version_is_a_fault(tmp_path: Path) -> None:
