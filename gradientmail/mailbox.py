@@ -141,16 +141,15 @@ class Mailbox:
 
     # -- control ---------------------------------------------------------------------------
 
-    async def stop_requested(self) -> bool:
-        """Whether someone asked the run to end."""
-        return await self.store.read(keys.STOP, 0, 1) is not None
-
     async def stop_reason(self) -> str | None:
-        """Return why someone asked the run to end; None: nobody did."""
-        if not await self.stop_requested():
+        """Return why someone asked the run to end; None while nobody has."""
+        data = await self.store.read(keys.STOP, 0, HINT_LIMIT_BYTES)
+        if data is None:
             return None
-        stop = await self._hint(Stop, keys.STOP)
-        return stop.reason if stop else "the reason is unreadable"
+        try:
+            return canonical.decode(Stop, keys.STOP, data).reason
+        except RecordError as exc:  # whatever lies there ends the run
+            return exc.reason
 
     async def create_stop(self, stop: Stop) -> Created:
         """Ask the run to end."""

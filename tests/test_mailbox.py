@@ -222,11 +222,11 @@ def test_learners_are_listed_by_name_and_foreign_objects_are_not(mailbox: Mailbo
 
 
 def test_a_stop_is_asked_for_once(mailbox: Mailbox) -> None:
-    assert not run(mailbox.stop_requested())
+    assert run(mailbox.stop_reason()) is None
     stop = Stop(run="r1", reason="enough", nonce=NONCE)
     assert run(mailbox.create_stop(stop)) is Created.CREATED
     assert run(mailbox.create_stop(stop)) is Created.EXISTS
-    assert run(mailbox.stop_requested())
+    assert run(mailbox.stop_reason()) == "enough"
 
 
 def test_boundaries_only_rise_whatever_lies_between_them(mailbox: Mailbox) -> None:

@@ -59,9 +59,10 @@ def rendered(status: RunStatus, now_s: float) -> RenderableType:
 def _heading(status: RunStatus) -> RenderableType:
     settings = status.settings
     last = "" if settings.stop_after_rounds is None else f" of {settings.stop_after_rounds}"
+    why = "" if status.stop_reason is None else f" ({status.stop_reason})"
     return Group(
         Text.assemble(
-            (status.run, "bold"), f"  {status.state}, {status.rounds}{last} rounds closed"
+            (status.run, "bold"), f"  {status.state}{why}, {status.rounds}{last} rounds closed"
         ),
         Text(
             f"{settings.algorithm}: each fragment every {settings.sync_every} steps; "

@@ -137,10 +137,13 @@ class TermOfOffice:
             await self._desk.clock.sleep(pause_s)
 
     async def _look_for_stop(self) -> None:
-        if not self._stopping and await self._desk.run.mailbox.stop_requested():
+        reason = None if self._stopping else await self._desk.run.mailbox.stop_reason()
+        if reason is not None:
             self._stopping = True
             self._head_changed.set()
-            self._desk.log.info("a stop was requested; waiting for the learners to leave")
+            self._desk.log.info(
+                "a stop was requested (%s); waiting for the learners to leave", reason
+            )
         if self._stopping and not self._fleet.live():
             # What they posted last is in a listing by now; once it is closed nothing more comes.
             self._idle_looks = self._idle_looks + 1 if all(c.idle for c in self._closers) else 0

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from gradientmail.learner.desk import Desk
 from gradientmail.learner.posts import Arrival
 from gradientmail.protocol.publishing import oldest_open_round
-from gradientmail.run import Run
 
 
 class Ending:
@@ -18,13 +18,15 @@ class Ending:
         finished: The run has ended: no further version comes.
     """
 
-    def __init__(self, run: Run, news: Callable[[], None]) -> None:
+    def __init__(self, desk: Desk, news: Callable[[], None]) -> None:
         self.ending = self.finished = False
-        self._run, self._news = run, news
+        self._desk, self._run, self._news = desk, desk.run, news
         self._held: dict[int, Arrival] = {}
 
     async def _look_for_stop(self) -> None:
-        if await self._run.mailbox.stop_requested():
+        reason = await self._run.mailbox.stop_reason()
+        if reason is not None and not self.ending:
+            self._desk.log.info("a stop was requested (%s); leaving", reason)
             self._end()
 
     def _look_for_last_round(self) -> None:

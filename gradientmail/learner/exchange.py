@@ -39,13 +39,13 @@ class Exchange(Ending):
     """
 
     def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
-        super().__init__(desk.run, news)
+        super().__init__(desk, news)
         self.outbox = Outbox(desk, refused=self._refuse)
         self.calling: frozenset[int] = frozenset()
         everyone = desk.run.manifest.settings.selection == "all"
         self.asked: frozenset[int] | None = None if everyone else frozenset()
         self.progress = Progress(at=desk.clock.now(), versions=(0,) * len(desk.run.layouts))
-        self._desk, self._clock = desk, desk.clock
+        self._clock = desk.clock
         self._settings = desk.run.manifest.settings
         self._arrivals: dict[int, Arrival] = {}
         self._refusals: list[tuple[str, str]] = []

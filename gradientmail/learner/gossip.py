@@ -104,13 +104,12 @@ class Gossip(Ending):
     """Create it inside a running loop, ``join``, then ``run``; see ``exchange.Exchange``."""
 
     def __init__(self, desk: Desk, *, news: Callable[[], None]) -> None:
-        super().__init__(desk.run, news)
+        super().__init__(desk, news)
         layouts = desk.run.layouts
         self.outbox = Unsent([None] * len(layouts), desk.device)
         self.calling: frozenset[int] = frozenset()
         self.asked: frozenset[int] | None = None
         self.progress = Progress(at=desk.clock.now(), versions=(0,) * len(layouts))
-        self._desk = desk
         self._settings = desk.run.manifest.settings
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()

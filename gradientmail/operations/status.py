@@ -72,6 +72,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: running; stopping once it was asked to; done after its last round.
+        stop_reason: Why it was asked to; None while it was not.
         rounds: Rounds closed, of all fragments.
         closer: Newest holder of the lease; None before the first, or before its first beat.
         notices: What a person should know or do, a line each.
@@ -82,6 +83,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str
     program: str | None
     state: Literal["running", "stopping", "done"]
+    stop_reason: str | None = None
     rounds: int
     settings: RunSettings
     closer: CloserStatus | None
@@ -101,13 +103,13 @@ async def run_status(store: Store, *, clock: Clock) -> RunStatus:
     manifest, _ = await mailbox.manifest()
     head = await mailbox.head()
     hints = [*(head.versions if head else ()), *repeat(0, len(manifest.fragments))]
-    commits, learners, closer, stop = await asyncio.gather(
+    commits, learners, closer, stop_reason = await asyncio.gather(
         asyncio.gather(
             *(mailbox.newest_commit(p, hints[p]) for p in range(len(manifest.fragments)))
         ),
         _learners(mailbox, manifest, clock.wall()),
         _closer(mailbox),
-        mailbox.stop_requested(),
+        mailbox.stop_reason(),
     )
     newest = [found and found[0] for found in commits]
     mixing = learners if manifest.settings.exchange == "gossip" else ()
@@ -120,7 +122,8 @@ async def run_status(store: Store, *, clock: Clock) -> RunStatus:
         created_at=manifest.created_at,
         created_by=manifest.created_by,
         program=manifest.program,
-        state="done" if done else "stopping" if stop else "running",
+        state="done" if done else "running" if stop_reason is None else "stopping",
+        stop_reason=stop_reason,
         rounds=rounds,
         settings=manifest.settings,
         closer=closer,

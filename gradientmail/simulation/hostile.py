@@ -43,7 +43,7 @@ class SimulatedHostile:
         while True:
             await process.clock.sleep(self._member.step_s * process.rng.uniform(0.5, 1.5))
             try:
-                if await run.mailbox.stop_requested():
+                if await run.mailbox.stop_reason() is not None:
                     return
                 await (self._post(run) if process.rng.random() < 0.8 else self._claim(run))
             except (StoreError, RecordError):

@@ -1,5 +1,6 @@
 """One term: rounds side by side, the head kept fresh, the end of a run."""
 
+import logging
 import random
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,10 @@ async def test_without_until_done_a_closer_stays_after_the_end(tmp_path: Path) -
     assert (await head_of(bench)).done
 
 
-async def test_a_stop_lets_learners_finish_and_leave(tmp_path: Path) -> None:
+async def test_a_stop_lets_learners_finish_and_leave(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     bench = await make_bench(tmp_path)
     await bench.show("ann")
     async with running((await term_of(bench)).run(until_done=True)) as serving:
@@ -141,6 +145,7 @@ async def test_a_stop_lets_learners_finish_and_leave(tmp_path: Path) -> None:
         await bench.clock.advance(10.0)
         head = await head_of(bench)
         assert (head.stopping, head.done) == (True, False)
+        assert "a stop was requested (enough); waiting for the learners" in caplog.text
         await post(bench, "ann", 0)
         await bench.show("ann", count=2, left=True)
         await bench.clock.advance(30.0)

@@ -168,4 +168,6 @@ async def test_whatever_lies_under_stop_stops_the_run() -> None:
     """It can be neither withdrawn nor repeated, so it is not read."""
     store = MemoryStore()
     await store.put(keys.STOP, [b"<html>"])
-    assert await Mailbox(store).stop_requested()
+    reason = await Mailbox(store).stop_reason()
+    assert reason is not None
+    assert "not a JSON record" in reason

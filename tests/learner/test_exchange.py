@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -365,13 +366,17 @@ async def test_a_call_is_news(tmp_path: Path) -> None:
         assert remote.exchange.calling == frozenset()
 
 
-async def test_a_stop_that_a_person_asked_for_ends_training(tmp_path: Path) -> None:
+async def test_a_stop_that_a_person_asked_for_ends_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with joined(await make_bench(tmp_path)) as remote:
         await request_stop(remote.bench.store, "enough", rng=random.Random(0))
         await remote.tell(0, stopping=True)
         await remote.pass_time()
         assert remote.exchange.ending
         assert not remote.exchange.finished
+        assert caplog.text.count("a stop was requested (enough); leaving") == 1
 
 
 async def test_the_last_round_ends_training_even_if_no_head_says_so(tmp_path: Path) -> None:

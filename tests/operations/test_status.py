@@ -179,9 +179,10 @@ async def test_a_stop_can_be_asked_for_once_and_is_seen() -> None:
     await create(store, nn.Linear(3, 3))
 
     assert await request_stop(store, "enough", rng=random.Random(0))
-    assert not await request_stop(store, "enough", rng=random.Random(1))
+    assert not await request_stop(store, "again", rng=random.Random(1))
 
-    assert (await look(store)).state == "stopping"
+    status = await look(store)
+    assert (status.state, status.stop_reason) == ("stopping", "enough")
 
 
 async def test_a_run_that_closed_its_last_round_is_done_and_wants_nothing() -> None:
