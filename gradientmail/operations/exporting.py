@@ -1,13 +1,15 @@
 """A run's model as one safetensors file, under the names its user gave the tensors."""
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -58,8 +60,8 @@ async def export_run(
 
     Raises:
         RunNotFoundError: there is no run.
-        SettingsError: there is no such version or learner, or it was swept; ``out`` is no place
-            for a file, or learners exchange nothing.
+        SettingsError: there is no such version or learner, or it was swept; ``out`` cannot be
+            written, or learners exchange nothing.
         ContractError: ``model`` is not the run's.
         RecordError: a payload is damaged.
 
@@ -68,13 +70,14 @@ async def export_run(
         >>> model.load_state_dict(safetensors.torch.load_file("model.safetensors"))
         <All keys matched successfully>
     """
-    _require_file_place(out)
+    with _writing(out):
+        _require_file_place(out)
     run = await open_run(store)
     _require_common_model(run, learner)
     local = named_values(model) if model else {}
     if model:
         _require_same(run, model)
-    with TemporaryDirectory(dir=out.parent, prefix=".gradientmail-") as scratch:
+    with _writing(out), TemporaryDirectory(dir=out.parent, prefix=".gradientmail-") as scratch:
         spool = Spool(Path(scratch), store)
         if run.manifest.settings.exchange == "gossip":
             exported, values = await _posted(run, spool, version, learner)
@@ -212,6 +215,19 @@ def _metadata(run: Run, exported: Exported) -> dict[str, str]:
     if exported.learners:
         said["learners"] = ",".join(exported.learners)
     return {"format": "pt", "run": run.name, **said}
+
+
+@contextlib.contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Say of the disk's refusals that it is ``out`` that cannot be written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SettingsError(
+            f"{out} cannot be written: {reason}; free some space there, get the right to write "
+            "there, or export elsewhere"
+        ) from error
 
 
 def _require_file_place(out: Path) -> None:

@@ -5,12 +5,9 @@ import math
 import multiprocessing
 import os
 import random
-import resource
 import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +18,7 @@ from torch import nn
 from gradientmail.errors import SettingsError, StateNotSavedError
 from gradientmail.learner import state as state_module
 from gradientmail.learner.state import StateDir, pack, restore_rng, rng_state, unpack
+from tests.disks import disk_that_ends_at
 
 CPU = torch.device("cpu")
 
@@ -251,17 +249,6 @@ def test_a_kill_around_any_step_leaves_a_whole_state(
     assert loaded(second) == "four"
     assert len(files(second)) == 2
     second.close()
-
-
-@contextmanager
-def disk_that_ends_at(size_bytes: int) -> Iterator[None]:
-    """No file can grow beyond ``size_bytes``."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_keeps_the_state_before(directory) -> None:

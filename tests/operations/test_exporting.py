@@ -1,6 +1,8 @@
 """An export is the model's own state_dict, whatever the model is made of."""
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 
 from gradientmail.errors import ContractError, RecordError, RunNotFoundError, SettingsError
 from gradientmail.mailbox import Mailbox
+from gradientmail.operations import exporting
 from gradientmail.operations.exporting import export_run
 from gradientmail.records import keys
 from gradientmail.records.commit import RoundRecord
@@ -19,6 +22,7 @@ from gradientmail.records.control import Boundary
 from gradientmail.records.manifest import PayloadRef
 from gradientmail.run import open_run
 from gradientmail.store.memory import MemoryStore
+from tests.disks import disk_that_ends_at
 from tests.operations.models import Tied, Wrapper, create, shake, small_model
 
 NONCE = "0" * 32
@@ -108,6 +112,34 @@ async def test_another_model_is_refused_by_its_differences(tmp_path: Path) -> No
 async def test_a_place_that_is_none_for_a_file_is_refused(tmp_path, out, advice) -> None:
     with pytest.raises(SettingsError, match=advice):
         await export_run(MemoryStore(), tmp_path / out)
+
+
+async def test_a_disk_that_is_full_is_said_and_leaves_what_was_there(tmp_path: Path) -> None:
+    """Each fragment's payload fits, the model does not."""
+    store, out = MemoryStore(), tmp_path / "out"
+    await create(store, nn.Sequential(*(nn.Linear(50, 50) for _ in range(4))), fragments=4)
+    out.write_text("what was here")
+
+    with disk_that_ends_at(30_000), pytest.raises(SettingsError, match="out cannot be written: "):
+        await export_run(store, out)
+
+    assert files_in(tmp_path) == [out]
+    assert out.read_text() == "what was here"
+
+
+@pytest.mark.parametrize("step", ["TemporaryDirectory", "_require_file_place"])
+async def test_a_directory_that_may_not_be_written_is_said(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    store = MemoryStore()
+    await create(store, nn.Linear(3, 3))
+    monkeypatch.setattr(exporting, step, refused)
+
+    with pytest.raises(SettingsError, match="out cannot be written: Permission denied; free"):
+        await export_run(store, tmp_path / "out")
 
 
 async def test_a_run_whose_learners_share_no_model_has_nothing_to_export(tmp_path: Path) -> None:
