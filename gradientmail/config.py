@@ -5,6 +5,7 @@ Where a value comes from, strongest first: flag, ``GRADIENTMAIL_*``, ``run.toml`
 
 import difflib
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
@@ -23,6 +24,7 @@ FAULTS: Final = (f"{ENV_PREFIX}CRASH_AT", f"{ENV_PREFIX}CLOCK")
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 """A learner, closer or run name: safe in a key and in a file name."""
 
+Name = Annotated[str, msgspec.Meta(pattern=rf"^{NAME_PATTERN}\Z")]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 AtLeastZero = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
@@ -180,7 +182,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         log_level: Least severe level that is logged.
     """
 
-    name: Annotated[str, msgspec.Meta(pattern=rf"^{NAME_PATTERN}\Z")] | None = None
+    name: Name | None = None
     state_dir: str | None = None
     device: str = "cpu"
     threads: AtLeastOne | None = None
@@ -287,6 +289,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; {' '.join(said)}" if said else ""
 
 
+def name_advice(wrong: str) -> str:
+    """Say what a name is made of, with one made from ``wrong`` where anything of it is left.
+
+    >>> name_advice("bo b")
+    "use 1 to 64 letters a to z or A to Z, digits, and, not first, '-' and '_', such as 'bo-b'"
+    """
+    fit = re.sub("[^A-Za-z0-9_-]+", "-", wrong).strip("-_")[:64]
+    example = f", such as {fit!r}" if fit else ""
+    return f"use 1 to 64 letters a to z or A to Z, digits, and, not first, '-' and '_'{example}"
+
+
 def _forget_other_choices(merged: dict[str, Any], values: Mapping[str, Any]) -> None:
     for choice, own in OWN_SETTINGS.items():
         if choice in values and values[choice] != merged.get(choice):
@@ -356,4 +369,6 @@ def _reason(
         return f"not one of its values{nearest(str(value), choices)}"
     if hint is bool:
         return "write true or false"
+    if Name in types:
+        return name_advice(str(value))
     return str(exc).partition(" - at ")[0].replace("null", "none")

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from gradientmail.clock import fresh_nonce
-from gradientmail.config import NAME_PATTERN
+from gradientmail.config import NAME_PATTERN, name_advice
 from gradientmail.errors import SettingsError
 
 
@@ -55,8 +55,5 @@ def require_name(name: str) -> str:
         SettingsError: it does not fit in a key.
     """
     if not re.fullmatch(NAME_PATTERN, name):
-        raise SettingsError(
-            f"name {name!r}: use 1 to 64 letters, digits, '-' and '_', beginning with one of the "
-            "first two"
-        )
+        raise SettingsError(f"name {name!r}: {name_advice(name)}")
     return name

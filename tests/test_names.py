@@ -1,8 +1,10 @@
 import random
+import re
 from pathlib import Path
 
 import pytest
 
+from gradientmail.config import NodeSettings, resolve
 from gradientmail.errors import SettingsError
 from gradientmail.names import default_name, learner_name, require_name
 
@@ -51,5 +53,21 @@ def test_a_default_name_fits_in_a_key_whatever_the_host_is_called(
 
 @pytest.mark.parametrize("name", ["", "a/b", "-a", "a b", "x" * 65, "\u00e9"])
 def test_a_name_that_does_not_fit_in_a_key_is_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match="letters, digits"):
+    with pytest.raises(SettingsError, match="64 letters a to z or A to Z, digits"):
         require_name(name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "example"),
+    [
+        ("bo b", ", such as 'bo-b'"),
+        ("_Zo\u00eb's box/", ", such as 'Zo-s-box'"),
+        ("x" * 65, f", such as '{'x' * 64}'"),
+        ("\u00e9", "'-' and '_'"),
+        ("", "'-' and '_'"),
+    ],
+)
+def test_a_wrong_name_is_told_a_right_one_near_to_it(wrong: str, example: str) -> None:
+    for judge in (require_name, lambda name: resolve(NodeSettings, ("flag", {"name": name}))):
+        with pytest.raises(SettingsError, match=f"{re.escape(example)}$"):
+            judge(wrong)
