@@ -41,7 +41,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every participant of a run agrees on; ``docs/settings.md`` is made from this.
 
     Attributes:
-        algorithm: Preset the other settings default from; decoupled-diloco where none is named.
+        algorithm: Preset the other settings default from.
         exchange: Through whom learners exchange: a closer, neighbours (gossip), or nobody.
         topology: Who mixes with whom by gossip: ring, full, star, exponential, random-pairs or
             graph.
@@ -111,7 +111,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         seed: Where programs draw their initial parameters from.
     """
 
-    algorithm: str = "diloco"
+    algorithm: str = "decoupled-diloco"
     exchange: Literal["closer", "gossip", "nobody"] = "closer"
     topology: str = "ring"
     topology_settings: Table = {}

@@ -8,10 +8,10 @@ which wants hundreds of versions (docs/decisions/0024-outer-steps.md).
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gradientmail.config import nearest
+from gradientmail.config import RunSettings, nearest
 from gradientmail.errors import SettingsError
 
-DEFAULT: Final = "decoupled-diloco"
+DEFAULT: Final = RunSettings().algorithm
 """What suits scattered machines: no one waits for anyone."""
 
 _AVERAGED: Final[Mapping[str, Any]] = {

@@ -46,7 +46,9 @@ def test_the_preset_may_be_named_in_any_place(tmp_path: Path, place: str) -> Non
 
 
 def test_where_nothing_names_a_preset_it_is_the_one_for_scattered_machines() -> None:
-    assert run_settings(None, [], {}) == resolve(RunSettings, ("preset", preset(DEFAULT)))
+    settings = run_settings(None, [], {})
+    assert settings == resolve(RunSettings, ("preset", preset(DEFAULT)))
+    assert settings.algorithm == RunSettings().algorithm
 
 
 def test_none_takes_a_setting_away() -> None:

@@ -36,7 +36,7 @@ MANIFEST = Manifest(
     run="r1",
     created_at=1700000000.5,
     created_by="gradientmail 0.1.0",
-    settings=RunSettings(fragments=2, downlink="I8"),
+    settings=RunSettings(algorithm="diloco", fragments=2, downlink="I8"),
     tensors=(
         TensorSpec(
             name="wte.weight",
