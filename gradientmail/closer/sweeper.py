@@ -32,6 +32,7 @@ class Sweeper:
 
         Raises:
             StoreUnavailableError: a commit came damaged; a later sweep may know what is needed.
+            RecordError: a commit is damaged: until it is mended nothing more is swept.
         """
         if self._desk.run.manifest.settings.retain:
             return

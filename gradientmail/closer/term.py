@@ -9,7 +9,7 @@ from gradientmail.closer.desk import Desk
 from gradientmail.closer.fleet import Fleet
 from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.closer.sweeper import Sweeper
-from gradientmail.errors import StoreError, StoreUnavailableError
+from gradientmail.errors import RecordError, StoreError, StoreUnavailableError
 from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.protocol.selection import Everyone
 from gradientmail.records.head import Head, Standing, Voucher
@@ -187,5 +187,5 @@ class TermOfOffice:
             fragment = await self._to_sweep.get()
             try:
                 await self._sweepers[fragment].sweep(self._closers[fragment].present)
-            except StoreError as exc:  # what is not swept now is found by a later sweep
+            except (StoreError, RecordError) as exc:  # a later sweep finds what this one leaves
                 self._desk.log.warning("could not sweep: %s", exc, extra={"fragment": fragment})

@@ -11,6 +11,7 @@ from gradientmail.closer.fleet import Fleet
 from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.closer.term import TermOfOffice
 from gradientmail.operations.stopping import request_stop
+from gradientmail.records import keys
 from gradientmail.records.head import Head
 from gradientmail.testing.faulty import Fault, FaultyStore, Plan, always, healthy
 from tests.closer.bench import Bench, make_bench, running
@@ -195,6 +196,21 @@ async def test_an_outage_of_the_store_is_waited_out(tmp_path: Path) -> None:
         faulty.plan = healthy
         await bench.clock.advance(5.0)
         assert (await head_of(bench)).versions == (1,)
+
+
+async def test_a_damaged_record_that_a_sweep_meets_stops_no_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = await make_bench(tmp_path, keep_versions=3)
+    await bench.show("ann", versions=(9,))
+    async with running((await term_of(bench)).run(until_done=True)):
+        for version in range(1, 6):
+            await post(bench, "ann", 0)
+            await bench.clock.advance(2.0)
+            if version == 3:
+                await bench.store.put(keys.commit(0, 2), [b"damaged"])
+        assert (await head_of(bench)).versions == (5,)
+    assert "could not sweep: not a JSON record" in caplog.text
 
 
 async def test_a_sweep_that_fails_stops_no_round(tmp_path: Path) -> None:
