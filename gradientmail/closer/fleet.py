@@ -52,10 +52,9 @@ class Fleet:
         known = await asyncio.gather(*(self._read(name, tag, seats) for name, tag in changed))
         tags = {name: tag for name, (tag, _) in self._seen.items()}
         tags |= dict(one for one, sure in zip(changed, known, strict=True) if not sure)
-        self._liveness = self._liveness.observed(self._clock.now(), tags).restricted_to(tags)
-        for name, (_, presence) in self._seen.items():
-            if presence.left:
-                self._liveness = self._liveness.left(name)
+        left = (name for name, (_, presence) in self._seen.items() if presence.left)
+        liveness = self._liveness.observed(self._clock.now(), tags).restricted_to(tags)
+        self._liveness = liveness.left(*left)
 
     async def _read(self, name: str, tag: str, seats: asyncio.Semaphore) -> bool:
         """Read one presence; return whether it is known now what it says, if anything."""

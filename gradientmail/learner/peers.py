@@ -27,10 +27,8 @@ class Peers:
             if presence is not None and (presence.run, presence.learner) == (run, name):
                 self._seen[name] = entry.tag, presence
         tags = {name: tag for name, (tag, _) in self._seen.items()}
-        self._liveness = self._liveness.observed(self._desk.clock.now(), tags)
-        for name, (_, presence) in self._seen.items():
-            if presence.left:
-                self._liveness = self._liveness.left(name)
+        left = (name for name, (_, presence) in self._seen.items() if presence.left)
+        self._liveness = self._liveness.observed(self._desk.clock.now(), tags).left(*left)
 
     @property
     def known(self) -> frozenset[str]:

@@ -52,10 +52,10 @@ class Liveness:
                 sightings[name] = Sighting(tag, since=now)
         return replace(self, looked_at=now, sightings=sightings)
 
-    def left(self, learner: str) -> "Liveness":
-        """Take note that the presence ``learner`` was last seen with says that it left."""
-        gone = replace(self.sightings[learner], left=True)
-        return replace(self, sightings={**self.sightings, learner: gone})
+    def left(self, *learners: str) -> "Liveness":
+        """Take note that the presences ``learners`` were last seen with say that they left."""
+        gone = {name: replace(self.sightings[name], left=True) for name in learners}
+        return replace(self, sightings={**self.sightings, **gone})
 
     def restricted_to(self, names: Collection[str]) -> "Liveness":
         """Forget everyone else: what shows under their names is no learner's presence."""

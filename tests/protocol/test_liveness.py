@@ -48,6 +48,12 @@ def test_a_learner_that_left_is_not_live_until_its_tag_changes() -> None:
     assert gone.observed(10, {"a": "new", "b": "t1"}).live(10) == {"a", "b"}
 
 
+def test_those_who_left_are_noted_in_one_pass() -> None:
+    gone = seen((0, {"a": "t1", "b": "t1", "c": "t1"})).left("a", "c")
+    assert gone.live(0) == {"b"}
+    assert gone.left() == gone
+
+
 def test_a_stalled_closer_declares_nobody_dead() -> None:
     before = seen((0, {"a": "t1", "b": "t1"}))
     assert before.live(1000) == {"a", "b"}
