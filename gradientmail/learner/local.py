@@ -5,7 +5,7 @@ from collections.abc import Container
 import torch
 from torch import Tensor, nn
 
-from gradientmail.learner.parameters import canonical_name, listed, live_tensors
+from gradientmail.learner.parameters import bare_names, listed, live_tensors
 from gradientmail.logs import FieldLogger
 
 
@@ -21,7 +21,7 @@ class LocalTensors:
     def __init__(self, model: nn.Module, exchanged: Container[str]) -> None:
         live = live_tensors(model)
         others = {id(tensor) for name, tensor in live.items() if name in exchanged}
-        saved = {canonical_name(key) for key in model.state_dict()}
+        saved = set(map(bare_names(model), model.state_dict()))
         self._live = {
             name: tensor
             for name, tensor in live.items()

@@ -44,7 +44,7 @@ def describe(
         SettingsError: the model cannot be exchanged: nothing in it is trainable, or a tensor that
             would travel is sparse, complex, not initialized, or overlaps another one.
     """
-    bare = _bare_names(model)
+    bare = bare_names(model)
     persistent = {bare(key) for key in model.state_dict()}
     first_name: dict[int, str] = {}
     specs = []
@@ -149,7 +149,7 @@ def live_tensors(model: nn.Module) -> dict[str, Tensor]:
         SettingsError: two different tensors have one canonical name.
     """
     tensors: dict[str, Tensor] = {}
-    bare = _bare_names(model)
+    bare = bare_names(model)
     named = [
         *model.named_parameters(remove_duplicate=False),
         *model.named_buffers(remove_duplicate=False),
@@ -170,7 +170,7 @@ def named_values(model: nn.Module) -> dict[str, Tensor]:
     Tied tensors appear under each of their names, so that ``load_state_dict`` of the bare model
     accepts the result strictly.
     """
-    bare = _bare_names(model)
+    bare = bare_names(model)
     return {
         bare(key): value.detach().to("cpu", copy=True).contiguous()
         for key, value in model.state_dict().items()
@@ -178,7 +178,7 @@ def named_values(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _bare_names(model: nn.Module) -> Callable[[str], str]:
+def bare_names(model: nn.Module) -> Callable[[str], str]:
     """Return what makes a name in ``model`` the canonical one."""
     modules = dict(model.named_modules(remove_duplicate=False))
     wrapped = {path for path in modules if _is_wrapped(path, modules)}

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from gradientmail.errors import SettingsError
+from gradientmail.learner.fragments import LocalFragment, OnItsWay, Tally
+from gradientmail.learner.neighbours import version_here
 from gradientmail.learner.parameters import FragmentTensors
-from gradientmail.learner.posts import Trained
+from gradientmail.learner.posts import Arrival, Trained
 from gradientmail.learner.program import Positioned
 from gradientmail.learner.state import State, pack, restore_rng, rng_state, unpack
-from gradientmail.learner.training import LocalFragment, OnItsWay, Training
+from gradientmail.learner.training import Training
 from gradientmail.protocol.publishing import InFlight
 from gradientmail.run import Run, Version
 
@@ -86,6 +88,25 @@ def loaded(state: State, run: Run, learner: str) -> dict[str, Any]:
     return tree
 
 
+async def arrivals_of(run: Run, tree: dict[str, Any], device: torch.device) -> list[Arrival]:
+    """Return where each fragment was when ``tree`` was saved.
+
+    Raises:
+        SettingsError: the run does not have one of these versions.
+    """
+    held = []
+    for p, saved in enumerate(tree["training"]["fragments"]):
+        version = await version_here(run, p, saved["version"])
+        if version is None:
+            raise SettingsError(
+                f"the state directory is ahead of the run: version {saved['version']} of "
+                f"fragment {p} is not committed here. The run was restored from an older "
+                "copy, or is another one: use a new --state-dir"
+            )
+        held.append(Arrival(version=version, params=saved["committed"].to(device)))
+    return held
+
+
 def restore_training(
     training: Training, tree: dict[str, Any], versions: Sequence[Version], device: torch.device
 ) -> None:
@@ -95,6 +116,7 @@ def restore_training(
     """
     saved = tree["training"]
     training.trained = Trained(*saved["trained"])
+    training.tally = Tally(*saved.get("tally", ()))  # states of before have none
     training.local.keep(training.step)
     training.fragments = [
         _fragment(one, version, tensors, device)
@@ -139,6 +161,7 @@ def _training_tree(training: Training) -> dict[str, Any]:
     publishing = training.publishing
     return {
         "trained": astuple(training.trained),
+        "tally": astuple(training.tally),
         "last_step": publishing.last_step,
         "in_flight": [(one.round_index, one.at_step) for one in publishing.in_flight],
         "fragments": [_fragment_tree(fragment) for fragment in training.fragments],

@@ -20,19 +20,18 @@ from gradientmail.learner.background import Background
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
 from gradientmail.learner.gossip import Gossip
-from gradientmail.learner.neighbours import version_here
 from gradientmail.learner.parameters import describe, differences
 from gradientmail.learner.posts import Arrival, Progress
 from gradientmail.learner.program import Positioned
 from gradientmail.learner.proximal import hook_proximal
-from gradientmail.learner.saving import Saved, loaded, restore_training
+from gradientmail.learner.saving import Saved, arrivals_of, loaded, restore_training
 from gradientmail.learner.state import State, StateDir
 from gradientmail.learner.training import Training
 from gradientmail.logs import get_logger
 from gradientmail.names import learner_name, require_name
 from gradientmail.protocol.modules import stays_local
 from gradientmail.protocol.publishing import Hold
-from gradientmail.run import Run, Version, open_run, start_warming
+from gradientmail.run import Run, open_run, start_warming
 from gradientmail.store.metered import Meter
 from gradientmail.store.url import open_store
 from gradientmail.tasks import race
@@ -285,20 +284,9 @@ class Learner:
         if state is None:
             return {}
         self._tree = loaded(state, run, self.name)
-        held: dict[int, Arrival] = {}
-        self._versions: list[Version] = []
-        for p, saved in enumerate(self._tree["training"]["fragments"]):
-            version = await version_here(run, p, saved["version"])
-            if version is None:
-                raise SettingsError(
-                    f"the state directory is ahead of the run: version {saved['version']} of "
-                    f"fragment {p} is not committed here. The run was restored from an older "
-                    "copy, or is another one: use a new --state-dir"
-                )
-            params = saved["committed"].to(self._saved.device)
-            held[p] = Arrival(version=version, params=params)
-            self._versions.append(version)
-        return held
+        held = await arrivals_of(run, self._tree, self._saved.device)
+        self._versions = [arrival.version for arrival in held]
+        return dict(enumerate(held))
 
     # -- small parts -------------------------------------------------------------------------
 

@@ -6,13 +6,13 @@ and ``protocol`` decides. The session runs it in the user's thread.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from gradientmail.clock import fresh_nonce
 from gradientmail.learner.aligning import Meeting, align
 from gradientmail.learner.desk import Desk
+from gradientmail.learner.fragments import LocalFragment, OnItsWay, Tally
 from gradientmail.learner.local import LocalTensors
 from gradientmail.learner.parameters import FragmentTensors, Vectors
 from gradientmail.learner.posts import UNTRAINED, Arrival, Draft, Progress, Trained
@@ -22,53 +22,10 @@ from gradientmail.protocol.publishing import Decision, Hold, Publish, Publishing
 from gradientmail.protocol.recovery import Echo, Fate, Posted, echo, fate, reason_rejected
 from gradientmail.records import keys
 from gradientmail.records.commit import RoundRecord
-from gradientmail.run import Version
 
 STEP_DECAY = 0.1
 
 NOT_FINITE = "parameters are NaN or infinite"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnItsWay:
-    """A contribution whose fate is not known yet."""
-
-    key: str
-    base: int
-    trained: Trained
-
-
-@dataclass
-class LocalFragment:
-    """One fragment as this learner has it.
-
-    Attributes:
-        version: The version it is aligned with.
-        committed: That version's parameters, exactly; read only.
-        anchor: The same, rounded to what the model can hold; what pseudo-gradients start from.
-        anchored: Trained when the anchor was taken, less what alignments kept.
-        snapshot: Local parameters when the contribution against this version was made.
-        snapshot_at: Trained by then.
-        owed: What of the steps since the anchor is in the residual alone; see ``Eager``.
-        restored: This self has not aligned it yet: an earlier one began on this version.
-        posted: Contributions whose fate is not known yet; the last may be against this version.
-    """
-
-    tensors: FragmentTensors
-    version: Version
-    committed: Tensor
-    anchor: Tensor
-    anchored: Trained = UNTRAINED
-    snapshot: Tensor | None = None
-    snapshot_at: Trained = UNTRAINED
-    owed: Tensor | None = None
-    restored: bool = False
-    posted: list[OnItsWay] = field(default_factory=list)
-
-    @property
-    def start(self) -> Tensor:
-        """Where the steps since the anchor begin: there, but for what is owed already."""
-        return self.anchor if self.owed is None else self.anchor + self.owed
 
 
 class Training:
@@ -79,6 +36,7 @@ class Training:
 
     Attributes:
         local: What the model has besides what is exchanged.
+        tally: Of contributions.
     """
 
     def __init__(
@@ -96,7 +54,7 @@ class Training:
             anchored_at=(0,) * len(desk.run.layouts),
         )
         self.trained = UNTRAINED
-        self._posted, self._applied, self._dropped = 0, 0, 0
+        self.tally = Tally()
         self._rejected: str | None = None
         self._step_s = 0.0
         self.pace = Pace()
@@ -183,9 +141,9 @@ class Training:
             samples=self.trained.samples,
             step_s=self._step_s,
             loss=before.loss if loss is None or not math.isfinite(loss) else loss,
-            posted=self._posted,
-            applied=self._applied,
-            dropped=self._dropped,
+            posted=self.tally.posted,
+            applied=self.tally.applied,
+            dropped=self.tally.dropped,
             rejected=self._rejected,
             waited_s=self.waited_s,
             holding=holding,
@@ -213,7 +171,7 @@ class Training:
         self._post(p, delta, self.trained - fragment.anchored, final=final)
         fragment.snapshot, fragment.snapshot_at = local, self.trained
         self.publishing = self.publishing.published(round_index, self.step)
-        self._posted += 1
+        self.tally.posted += 1
         return True
 
     def post_again(self, p: int) -> None:
@@ -246,7 +204,7 @@ class Training:
                 fragment.posted.remove(one)
                 self._vectors.give(fragment.snapshot)
                 fragment.snapshot = None
-                self._posted -= 1
+                self.tally.posted -= 1
                 self.publishing = self.publishing.withdrawn(self._round_of(p, one.base))
 
     def _discard(self, reason: str) -> None:
@@ -379,11 +337,11 @@ class Training:
                 case Fate.PENDING:
                     pending.append(one)
                 case Fate.DROPPED:
-                    self._dropped += 1
+                    self.tally.dropped += 1
                     self._wire.give_back(fragment.version.fragment, one.key)
                     dropped += one.trained
                 case Fate.APPLIED:
-                    self._applied += 1
+                    self.tally.applied += 1
                     self._wire.forget(one.key)
                 case Fate.REJECTED:
                     self._wire.forget(one.key)
