@@ -86,7 +86,7 @@ def _node(value: object, path: str, tensors: dict[str, Tensor]) -> object:
         case dict() if all(type(key) in (str, int) for key in value):
             node = {"dict": [[k, _node(v, f"{path}[{k!r}]", tensors)] for k, v in value.items()]}
         case np.ndarray() if value.dtype.kind in "biuf":
-            node = {"array": _node(torch.from_numpy(value), path, tensors)}
+            node = {"array": _node(torch.from_numpy(value.copy()), path, tensors)}
         case Tensor() if value.layout == torch.strided:
             name = str(len(tensors))
             tensors[name] = value.detach().to("cpu", copy=True).contiguous()

@@ -117,6 +117,17 @@ def test_numpy_arrays_come_back_as_arrays(directory) -> None:
     assert back.tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    "array",
+    [np.arange(5)[::-1], np.arange(1)[::-1], np.arange(6).reshape(2, 3).T[::-1], np.array(7)],
+    ids=["reversed", "one", "matrix", "scalar"],
+)
+def test_a_numpy_array_has_any_strides(array: np.ndarray) -> None:
+    back = unpack(pack(array))
+    assert back.shape == array.shape
+    assert back.tolist() == array.tolist()
+
+
 def test_a_subclass_comes_back_as_its_base() -> None:
     assert type(unpack(pack(OrderedDict(a=1)))) is dict
     assert type(unpack(pack(torch.Size([2])))) is tuple
