@@ -183,6 +183,22 @@ def test_the_own_loop_of_the_readme_trains(tmp_path: Path) -> None:
     assert re.search(r"loss \d+\.\d+ after \d+ steps", printed)
 
 
+def test_the_schedule_of_the_tutorial_begins_where_the_run_is(tmp_path: Path) -> None:
+    program, *_, own_loop, scheduled, created = blocks("docs/tutorial.md", "python")
+    (tmp_path / "mine.py").write_text(program, encoding="utf-8")
+    small = created.replace("sync_every=100", "sync_every=5, poll_s=0.05")
+    small = small.replace("stop_after_rounds=10", "stop_after_rounds=1000")
+    beside = small.replace("gm.Closer(", "threading.Thread(target=gm.Closer(")
+    beside = beside.replace(".run(until_done=True)", ".run, daemon=True).start()")
+    first = own_loop.replace("learner.done", "min(learner.progress.versions) > 1")
+    second = scheduled.replace("learner.done", "learner.progress.steps == 3")
+    shown = "print(missed, learner.progress.steps, group['lr'] / rate(missed + 2))"
+    printed = run("\n".join(["import threading", beside, first, second, shown]), tmp_path)
+    missed, steps, factor = printed.split()
+    assert int(missed) >= 10
+    assert (steps, factor) == ("3", "1.0")
+
+
 def run(code: str, directory: Path) -> str:
     """Return what ``code`` prints, run as a program in ``directory``."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
