@@ -18,12 +18,14 @@ from gradientmail.store.url import StoreClient, open_client
 async def _run(url: str, client: StoreClient, creators: int) -> None:
     rng = system_random()
     store = open_client(url, clock=SystemClock(), client=client)
-    await store.read("doctor-warms-up")
-    _say("ready")
-    while key := (await asyncio.to_thread(sys.stdin.readline)).strip():
-        attempts = await race(store, key, creators, rng)
-        _say(json.dumps([[a.body, a.outcome and a.outcome.value] for a in attempts]))
-    await store.close()
+    try:
+        await store.read("doctor-warms-up")
+        _say("ready")
+        while key := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            attempts = await race(store, key, creators, rng)
+            _say(json.dumps([[a.body, a.outcome and a.outcome.value] for a in attempts]))
+    finally:
+        await store.close()
 
 
 def _say(line: str) -> None:

@@ -6,17 +6,22 @@ transport that retried a conditional write by itself would turn our own success 
 again, and one that broke off on its way here goes on where it was.
 
 Not fork-safe: the Rust runtime's threads do not survive ``os.fork``; open the store after it.
+
+One of those threads tells the event loop how a request ended, and then is in Python for another
+moment. Before Python 3.14 a thread that is there when the interpreter ends takes the process with
+it (SIGABRT): a store is closed once they have let go of all its requests.
 """
 
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError
@@ -64,7 +69,12 @@ _BULK: dict[str, Any] = {
     "retry_config": {"max_retries": 4, "retry_timeout": timedelta(seconds=120)},
 }
 
+_POLL_S = 0.001
+_MOST_POLLS = 5000  # whatever holds a request longer must not keep a process from its end
+
 Client = S3Store | GCSStore | AzureStore
+
+T = TypeVar("T")
 
 
 def open_bucket(place: BucketPrefix, clock: Clock) -> "ObjectStore":
@@ -75,9 +85,10 @@ def open_bucket(place: BucketPrefix, clock: Clock) -> "ObjectStore":
     """
     try:
         if place.scheme == "s3":
-            return ObjectStore(*_s3_clients(place.bucket, clock), place)
+            return ObjectStore(*_s3_clients(place.bucket, clock), place, clock)
         kind = GCSStore if place.scheme == "gs" else AzureStore
-        return ObjectStore(kind(place.bucket, **_QUICK), kind(place.bucket, **_BULK), place)
+        quick, bulk = kind(place.bucket, **_QUICK), kind(place.bucket, **_BULK)
+        return ObjectStore(quick, bulk, place, clock)
     except (BaseError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise StoreAccessError(f"{place}: {reason}") from error
@@ -110,21 +121,24 @@ class ObjectStore(Store):
         quick: Client,
         bulk: Client,
         place: BucketPrefix,
+        clock: Clock,
         offload: Offload = asyncio.to_thread,
     ) -> None:
         self._quick = quick
         self._bulk = bulk
         self._place = place
+        self._clock = clock
         self._offload = offload
         self._seats = asyncio.Semaphore(PARTS_AT_ONCE)
+        self._held: list[weakref.ref[object]] = []
 
     async def create(self, key: str, data: bytes) -> Created:
         """See ``Store.create``."""
         path = self._place.name(key)
         with _translated(f"create {self._place}{key}"):
             try:
-                await obstore.put_async(
-                    self._quick, path, data, mode="create", use_multipart=False
+                await self._asked(
+                    obstore.put_async(self._quick, path, data, mode="create", use_multipart=False)
                 )
             except AlreadyExistsError as error:
                 if (
@@ -140,27 +154,29 @@ class ObjectStore(Store):
         with _translated(f"put {self._place}{key}"):
             if sum(map(len, views)) <= PART_BYTES:
                 body = b"".join(views)
-                await obstore.put_async(self._bulk, path, body, use_multipart=False)
+                await self._asked(obstore.put_async(self._bulk, path, body, use_multipart=False))
             else:
-                await obstore.put_async(
-                    self._bulk,
-                    path,
-                    iter(views),
-                    use_multipart=True,
-                    chunk_size=PART_BYTES,
-                    max_concurrency=PARTS_IN_FLIGHT,
+                await self._asked(
+                    obstore.put_async(
+                        self._bulk,
+                        path,
+                        iter(views),
+                        use_multipart=True,
+                        chunk_size=PART_BYTES,
+                        max_concurrency=PARTS_IN_FLIGHT,
+                    )
                 )
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         """See ``Store.read``."""
         path = self._place.name(key)
-        quick, bulk = partial(_get, self._quick, path), partial(_get, self._bulk, path)
+        quick, bulk = (partial(self._get, client, path) for client in (self._quick, self._bulk))
         with _translated(f"read {self._place}{key}"):
             return await read_parts(quick, bulk, start, end, self._offload, self._seats)
 
     async def fetch(self, key: str, path: Path, *, limit_bytes: int) -> Fetched | None:
         """See ``Store.fetch``."""
-        get = partial(_get, self._bulk, self._place.name(key))
+        get = partial(self._get, self._bulk, self._place.name(key))
         with _translated(f"fetch {self._place}{key}"):
             return await fetch_parts(get, path, limit_bytes, self._offload, self._seats)
 
@@ -173,7 +189,7 @@ class ObjectStore(Store):
         directory = f"{self._place.prefix}{prefix}".rpartition("/")[0]
         with _translated(f"list {self._place}{prefix}"):
             stream = obstore.list(self._quick, directory or None, offset=offset)
-            found = await stream.collect_async()
+            found = await self._asked(stream.collect_async())
         entries = (
             Entry(self._place.key(meta["path"]), meta["size"], meta["e_tag"] or "")
             for meta in found
@@ -184,40 +200,55 @@ class ObjectStore(Store):
         """See ``Store.delete``."""
         paths = [self._place.name(key) for key in keys]
         with _translated(f"delete {len(paths)} keys of {self._place}"):
-            await _delete(self._quick, paths)
+            await self._delete(paths)
+
+    async def _get(
+        self, client: Client, path: str, start: int, end: int, tag: str | None
+    ) -> Part | None:
+        """Return ``[start, end)`` of an object, if it has ``tag``; None when there is none."""
+        options: GetOptions = {"range": (start, max(end, start + 1))}  # an empty one is refused
+        if tag is not None:
+            options["if_match"] = tag
+        try:
+            result = await self._asked(obstore.get_async(client, path, options=options))
+            data = memoryview(await self._asked(result.bytes_async()))
+            return Part(data, result.meta["size"], result.meta["e_tag"])
+        except FileNotFoundError as error:
+            if _code(error) == "NoSuchBucket":
+                raise
+            return None
+        except BaseError as error:
+            if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return Part(memoryview(b""), 0, None)  # the object ends before ``start``
+            raise
+
+    async def _delete(self, paths: Sequence[str]) -> None:
+        try:
+            await self._asked(obstore.delete_async(self._quick, paths))
+        except FileNotFoundError as error:
+            if _code(error) == "NoSuchBucket":
+                raise
+            if len(paths) > 1:  # Google and Azure stop at a missing key
+                for path in paths:
+                    await self._delete([path])
 
     async def close(self) -> None:
         """See ``Store.close``."""
+        for _ in range(_MOST_POLLS):
+            self._forget_ended()
+            if not self._held:
+                return
+            obstore.parse_scheme("s3://any")  # in any call it drops what its threads let go of
+            await self._clock.sleep(_POLL_S)
 
+    def _asked(self, request: Awaitable[T]) -> Awaitable[T]:
+        """Return ``request``, remembered until the library holds it no longer."""
+        self._forget_ended()
+        self._held.append(weakref.ref(request))
+        return request
 
-async def _get(client: Client, path: str, start: int, end: int, tag: str | None) -> Part | None:
-    """Return ``[start, end)`` of an object, if it still has ``tag``; None when there is none."""
-    options: GetOptions = {"range": (start, max(end, start + 1))}  # an empty range is no request
-    if tag is not None:
-        options["if_match"] = tag
-    try:
-        result = await obstore.get_async(client, path, options=options)
-        data = memoryview(await result.bytes_async())
-        return Part(data, result.meta["size"], result.meta["e_tag"])
-    except FileNotFoundError as error:
-        if _code(error) == "NoSuchBucket":
-            raise
-        return None
-    except BaseError as error:
-        if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return Part(memoryview(b""), 0, None)  # the object ends before ``start``
-        raise
-
-
-async def _delete(client: Client, paths: Sequence[str]) -> None:
-    try:
-        await obstore.delete_async(client, paths)
-    except FileNotFoundError as error:
-        if _code(error) == "NoSuchBucket":
-            raise
-        if len(paths) > 1:  # Google and Azure stop at a missing key
-            for path in paths:
-                await _delete(client, [path])
+    def _forget_ended(self) -> None:
+        self._held = [one for one in self._held if one() is not None]
 
 
 @contextlib.contextmanager

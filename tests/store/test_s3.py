@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import obstore
@@ -288,13 +290,46 @@ def test_google_and_azure_fail_on_a_missing_key_and_we_do_not(tmp_path: Path) ->
         obstore.delete(disk, ["missing"])
 
     async def scenario() -> None:
-        store = ObjectStore(disk, disk, BucketPrefix("gs", "bucket", "run/"))
+        store = ObjectStore(disk, disk, BucketPrefix("gs", "bucket", "run/"), SystemClock())
         await store.create("a", b"x")
         await store.create("b", b"x")
         await store.delete(["missing", "a", "gone", "b"])
         assert await store.list("") == []
 
     asyncio.run(scenario())
+
+
+# -- the library's threads ------------------------------------------------------------------
+
+
+async def test_a_store_is_closed_once_the_library_has_left_python(
+    moto_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of its runtime that is still there when the interpreter ends aborts the process."""
+    may_leave = threading.Event()
+
+    class Waited(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            may_leave.set()
+            await super().sleep(seconds)
+
+    loop = asyncio.get_running_loop()
+    tell = loop.call_soon_threadsafe
+
+    def tell_and_stay(*told: Any, **context: Any) -> asyncio.Handle:
+        handle = tell(*told, **context)
+        may_leave.wait()
+        return handle
+
+    store = open_client(moto_url, clock=Waited())
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call_soon_threadsafe", tell_and_stay)
+        try:
+            assert await store.read("missing") is None
+            await store.close()
+            assert may_leave.is_set()
+        finally:
+            may_leave.set()
 
 
 # -- refusals -------------------------------------------------------------------------------
