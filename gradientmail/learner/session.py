@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from gradientmail.computing import computing_threads
 from gradientmail.config import NodeSettings
 from gradientmail.errors import ContractError, SettingsError, StateNotSavedError
 from gradientmail.learner.background import Background
+from gradientmail.learner.counting import counted
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
 from gradientmail.learner.gossip import Gossip
@@ -169,7 +170,13 @@ class Learner:
 
     # -- training ----------------------------------------------------------------------------
 
-    def step(self, tokens: int, loss: Tensor | float | None = None, *, samples: int = 0) -> None:
+    def step(
+        self,
+        tokens: SupportsIndex,
+        loss: Tensor | float | None = None,
+        *,
+        samples: SupportsIndex = 0,
+    ) -> None:
         """Count one inner step of ``tokens`` tokens; call it after ``optimizer.step()``.
 
         Returns after commits that arrived are in the model and rounds that are due are on their
@@ -181,17 +188,10 @@ class Learner:
             samples: Examples in it; needed where the run weighs contributions by them.
 
         Raises:
-            SettingsError: nothing was counted of what a contribution weighs.
+            SettingsError: no whole number, or nothing was counted of what a contribution weighs.
             StoreError, RecordError: the exchange ended for good; the message says why.
         """
-        if tokens < 1:
-            raise SettingsError(f"tokens={tokens}: count what the step was trained on, at least 1")
-        if samples < self._least_samples:
-            raise SettingsError(
-                f"samples={samples}: count the examples of the step, at least "
-                f"{self._least_samples}, as in step(tokens=..., samples=len(batch)); a "
-                "contribution weighs by them where weights = 'samples'"
-            )
+        tokens, samples = counted(tokens, samples, least_samples=self._least_samples)
         self._background.check()
         self._training.stepped(tokens, self._read(loss), samples=samples)
         while True:

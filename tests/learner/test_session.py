@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -279,6 +280,16 @@ def test_a_step_without_tokens_is_an_error(tokens: int, url: Path) -> None:
             learner.step(tokens=tokens)
         assert learner.progress.steps == 0
         learner.step(tokens=1)
+
+
+def test_whatever_is_a_whole_number_counts(url: Path) -> None:
+    with gm.Learner(str(url), make_model(0.0), name="ann") as learner:
+        learner.step(tokens=torch.tensor(3), samples=np.int64(2))
+        assert (learner.progress.tokens, learner.progress.samples) == (3, 2)
+        for tokens in (128.0, torch.tensor(1.0), torch.ones(2), "1"):
+            with pytest.raises(SettingsError, match=r"tokens=.*: pass a whole number"):
+                learner.step(tokens=tokens)  # type: ignore[arg-type]
+        assert learner.progress.steps == 1
 
 
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
