@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
 from gradientmail.computing import computing_threads
 from gradientmail.config import NodeSettings
-from gradientmail.errors import ContractError, SettingsError, StateNotSavedError
+from gradientmail.errors import ContractError, StateNotSavedError
 from gradientmail.learner.background import Background
 from gradientmail.learner.counting import counted
 from gradientmail.learner.desk import Desk
