@@ -36,7 +36,7 @@ class ContractError(GradientMailError):
 
 
 class NotJoinedError(GradientMailError):
-    """A learner was asked to stop before it had joined the run. Nothing was written."""
+    """A learner has not joined the run: not entered, or asked to stop before. Nothing written."""
 
 
 # -- look at the store ----------------------------------------------------------------------

@@ -82,6 +82,15 @@ class Background:
         except CancelledError:
             raise NotJoinedError("asked to stop before it had joined the run") from None
 
+    def require_ready(self) -> None:
+        """Refuse what needs a run that was joined.
+
+        Raises:
+            NotJoinedError: it was not.
+        """
+        if not self._ready.done() or self._ready.cancelled() or self._ready.exception():
+            raise NotJoinedError("not in the run: write `with learner:` around the training loop")
+
     def give_up(self) -> None:
         """Wait no longer to become ready; from any thread or a signal handler."""
         self._ready.cancel()

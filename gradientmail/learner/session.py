@@ -148,6 +148,7 @@ class Learner:
 
         An interrupt meanwhile ends it at once.
         """
+        self._background.require_ready()
         try:
             if not self._background.failed:
                 self._finish(wait=wait)
@@ -191,6 +192,7 @@ class Learner:
             SettingsError: no whole number, or nothing was counted of what a contribution weighs.
             StoreError, RecordError: the exchange ended for good; the message says why.
         """
+        self._background.require_ready()
         tokens, samples = counted(tokens, samples, least_samples=self._least_samples)
         self._background.check()
         self._training.stepped(tokens, self._read(loss), samples=samples)
@@ -208,6 +210,7 @@ class Learner:
     @property
     def done(self) -> bool:
         """Whether the run has ended, or this learner was asked to stop: leave the loop."""
+        self._background.require_ready()
         return self._exchange.ending or self._asked_to_stop
 
     @property
@@ -216,17 +219,20 @@ class Learner:
 
         None where the run has none: then batches are the program's own.
         """
+        self._background.require_ready()
         batch = self._run.algorithm.global_batch
         return None if batch is None else self._training.pace.share(self.name, batch)
 
     @property
     def progress(self) -> Progress:
         """What this learner has done so far."""
+        self._background.require_ready()
         return self._exchange.progress
 
     @property
     def run(self) -> Run:
         """The run it takes part in."""
+        self._background.require_ready()
         return self._run
 
     # -- in the background thread ------------------------------------------------------------

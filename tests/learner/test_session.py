@@ -19,6 +19,7 @@ from gradientmail.clock import SystemClock, system_random
 from gradientmail.config import NodeSettings, RunSettings
 from gradientmail.errors import (
     ContractError,
+    NotJoinedError,
     RunNotFoundError,
     SettingsError,
     StateNotSavedError,
@@ -280,6 +281,28 @@ def test_a_step_without_tokens_is_an_error(tokens: int, url: Path) -> None:
             learner.step(tokens=tokens)
         assert learner.progress.steps == 0
         learner.step(tokens=1)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda learner: learner.step(tokens=1),
+        lambda learner: learner.done,
+        lambda learner: learner.progress,
+        lambda learner: learner.batch_share,
+        lambda learner: learner.run,
+        lambda learner: learner.close(),
+    ],
+    ids=["step", "done", "progress", "batch_share", "run", "close"],
+)
+def test_a_learner_that_was_not_entered_says_so(
+    use: Callable[[gm.Learner], object], url: Path
+) -> None:
+    learner = gm.Learner(str(url), make_model(0.0), name="ann")
+    with pytest.raises(NotJoinedError, match="write `with learner:` around"):
+        use(learner)
+    with learner:  # and may still join
+        use(learner)
 
 
 def test_whatever_is_a_whole_number_counts(url: Path) -> None:
