@@ -7,13 +7,14 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import botocore.session
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError
 
 from gradientmail.clock import Clock
-from gradientmail.errors import StoreAccessError
+from gradientmail.errors import SettingsError, StoreAccessError
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
@@ -35,13 +36,31 @@ class AwsSettings:
 
     @classmethod
     def found(cls) -> "AwsSettings":
-        """Read ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``, ``AWS_REGION`` or the profile."""
+        """Read ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``, ``AWS_REGION`` or the profile.
+
+        Raises:
+            SettingsError: the endpoint is no URL.
+        """
         session = botocore.session.Session()
         profile: dict[str, Any] = session.get_scoped_config()
         names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-        endpoint = next(filter(None, map(os.environ.get, names)), profile.get("endpoint_url"))
+        told = {name: os.environ.get(name) for name in names}
+        told["the profile's endpoint_url"] = profile.get("endpoint_url")
+        source = next(filter(told.get, told), "")
+        endpoint = told.get(source)
+        if endpoint:
+            _require_url(source, endpoint)
         region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
         return cls(endpoint, region or "us-east-1")
+
+
+def _require_url(source: str, endpoint: str) -> None:
+    """Refuse what would make the client library panic."""
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError(
+            f"{source} = {endpoint!r}: write a URL, http://HOST:PORT or https://HOST"
+        )
 
 
 class AwsCredentials:

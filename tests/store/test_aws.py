@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradientmail.errors import StoreAccessError
+from gradientmail.errors import SettingsError, StoreAccessError
 from gradientmail.store.aws import AwsCredentials, AwsSettings
 from gradientmail.testing.clock import ManualClock
 
@@ -63,6 +63,16 @@ def test_the_environment_wins_and_the_service_endpoint_most(
     monkeypatch.setenv("AWS_REGION", "eu-west-2")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3:1")
     assert AwsSettings.found() == AwsSettings("http://s3:1", "eu-west-2")
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "minio.example", "http://", "ftp://a"])
+def test_an_endpoint_that_is_no_url_is_told(
+    name: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, endpoint)
+    with pytest.raises(SettingsError, match=f"{name} = '{endpoint}': write a URL, http://HOST"):
+        AwsSettings.found()
 
 
 def test_a_session_token_travels_along(monkeypatch: pytest.MonkeyPatch) -> None:
