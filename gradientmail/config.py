@@ -5,6 +5,7 @@ Where a value comes from, strongest first: flag, ``GRADIENTMAIL_*``, ``run.toml`
 
 import difflib
 import functools
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
@@ -250,6 +251,19 @@ def resolve(kind: type[S], *layers: tuple[str, Mapping[str, Any]]) -> S:
             reason = _reason(kind, key, value, exc)
             raise SettingsError(f"{origin[key]}: {key} = {value!r}: {reason}") from exc
     return msgspec.convert(merged, kind, strict=False)
+
+
+def checked(node: NodeSettings | None) -> NodeSettings:
+    """Return what a program passed, checked like any other source; a path becomes text.
+
+    Raises:
+        SettingsError: a value is not allowed.
+    """
+    given = msgspec.structs.asdict(node or NodeSettings())
+    paths = {
+        key: os.fspath(value) for key, value in given.items() if isinstance(value, os.PathLike)
+    }
+    return resolve(NodeSettings, ("NodeSettings", given | paths))
 
 
 def from_environment(kind: type[S], environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from torch import nn
 from gradientmail.algorithm import by_name
 from gradientmail.algorithms.presets import DEFAULT, preset
 from gradientmail.clock import SystemClock, system_random
-from gradientmail.config import NodeSettings, RunSettings, resolve
+from gradientmail.config import NodeSettings, RunSettings, checked, resolve
 from gradientmail.doctor import require_fit
 from gradientmail.operations.creating import create_run, require_no_run
 from gradientmail.records.manifest import Manifest
@@ -40,7 +40,7 @@ def init(
     Example:
         >>> gm.init("s3://bucket/run", model, algorithm="diloco", sync_every=100)
     """
-    node, clock, rng = node or NodeSettings(), SystemClock(), system_random()
+    node, clock, rng = checked(node), SystemClock(), system_random()
     chosen = resolve(RunSettings, ("preset", preset(algorithm)), ("argument", by_name(settings)))
 
     async def create() -> Manifest:

@@ -1,11 +1,19 @@
 """Settings: which source wins, and that every mistake is answered with what to write instead."""
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gradientmail.config import NodeSettings, RunSettings, from_environment, nearest, resolve
+from gradientmail.config import (
+    NodeSettings,
+    RunSettings,
+    checked,
+    from_environment,
+    nearest,
+    resolve,
+)
 from gradientmail.errors import SettingsError
 
 
@@ -257,3 +265,16 @@ def test_a_long_list_is_left_out_where_a_word_is_near() -> None:
     many = [f"setting_{number}" for number in range(100)]
     assert nearest("setting_7x", many) == "; did you mean 'setting_7'?"
     assert "setting_0, setting_1, setting_10," in nearest("q", many)
+
+
+# -- from a program -------------------------------------------------------------------------
+
+
+def test_what_a_program_passes_is_checked_too(tmp_path: Path) -> None:
+    assert checked(None) == NodeSettings()
+    node = NodeSettings(name="ann", save_every_s=0.0, state_dir=tmp_path)  # type: ignore[arg-type]
+    assert checked(node) == NodeSettings(name="ann", save_every_s=0.0, state_dir=str(tmp_path))
+    with pytest.raises(SettingsError, match=r"NodeSettings: save_every_s = -2: .* >= 0"):
+        checked(NodeSettings(save_every_s=-2))
+    with pytest.raises(SettingsError, match="threads = 0"):
+        checked(NodeSettings(threads=0))

@@ -22,7 +22,7 @@ from gradientmail.closer.scratch import scratch_directory
 from gradientmail.closer.spool import Spool
 from gradientmail.closer.term import TermOfOffice
 from gradientmail.computing import computing_threads
-from gradientmail.config import NodeSettings
+from gradientmail.config import NodeSettings, checked
 from gradientmail.errors import SettingsError
 from gradientmail.logs import get_logger
 from gradientmail.names import default_name, require_name
@@ -57,7 +57,7 @@ class Closer:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._node = node or NodeSettings()
+        self._node = checked(node)
         self._clock = clock or SystemClock()
         self._rng = rng or system_random()
         given = self._node.name

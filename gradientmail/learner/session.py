@@ -14,8 +14,8 @@ from torch.utils.hooks import RemovableHandle
 
 from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
 from gradientmail.computing import computing_threads
-from gradientmail.config import NodeSettings
-from gradientmail.errors import ContractError, StateNotSavedError
+from gradientmail.config import NodeSettings, checked
+from gradientmail.errors import ContractError, SettingsError, StateNotSavedError
 from gradientmail.learner.background import Background
 from gradientmail.learner.counting import counted
 from gradientmail.learner.desk import Desk
@@ -87,7 +87,7 @@ class Learner:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._node = node or NodeSettings()
+        self._node = checked(node)
         self._clock, self._rng = clock or SystemClock(), rng or system_random()
         self._url, self._model = url, model
         device = next(model.parameters(), torch.empty(0)).device
