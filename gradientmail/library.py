@@ -1,6 +1,7 @@
 """Creating a run from Python: what ``gradientmail init`` does, with a model at hand."""
 
 import asyncio
+from os import PathLike, fspath
 from typing import Any
 
 from torch import nn
@@ -16,7 +17,7 @@ from gradientmail.store.url import open_store
 
 
 def init(
-    url: str,
+    url: str | PathLike[str],
     model: nn.Module,
     *,
     algorithm: str = DEFAULT,
@@ -45,7 +46,7 @@ def init(
 
     async def create() -> Manifest:
         store = open_store(
-            url,
+            fspath(url),
             clock=clock,
             rng=rng,
             client=node.store_client,

@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,7 +52,7 @@ class Closer:
 
     def __init__(
         self,
-        url: str,
+        url: str | PathLike[str],
         *,
         node: NodeSettings | None = None,
         clock: Clock | None = None,
@@ -62,7 +63,7 @@ class Closer:
         self._rng = rng or system_random()
         given = self._node.name
         self._name = require_name(given) if given else default_name("closer", self._rng)
-        self._url = url
+        self._url = fspath(url)
         self._asked_to_stop = False
         self._stop: Callable[[], object] = lambda: None
 

@@ -4,6 +4,7 @@ import math
 import random
 from contextlib import ExitStack
 from functools import partial
+from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
@@ -76,12 +77,12 @@ class Learner:
 
     def __init__(  # noqa: PLR0913 - the one place where a user says everything
         self,
-        url: str,
+        url: str | PathLike[str],
         model: nn.Module,
         *,
         optimizer: torch.optim.Optimizer | None = None,
         name: str | None = None,
-        state_dir: str | Path | None = None,
+        state_dir: str | PathLike[str] | None = None,
         position: Positioned | None = None,
         node: NodeSettings | None = None,
         clock: Clock | None = None,
@@ -89,7 +90,7 @@ class Learner:
     ) -> None:
         self._node = checked(node)
         self._clock, self._rng = clock or SystemClock(), rng or system_random()
-        self._url, self._model = url, model
+        self._url, self._model = fspath(url), model
         device = next(model.parameters(), torch.empty(0)).device
         self._saved = Saved(model=model, optimizer=optimizer, position=position, device=device)
         directory = state_dir or self._node.state_dir

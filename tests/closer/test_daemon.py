@@ -210,6 +210,15 @@ def test_where_there_is_no_run_it_says_so(tmp_path: Path) -> None:
         gm.Closer(str(tmp_path)).run()
 
 
+def test_a_run_may_be_named_by_a_path(tmp_path: Path) -> None:
+    url, layers = tmp_path / "run", nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    gm.init(url, layers, algorithm="local")
+    with gm.Learner(url, layers, state_dir=tmp_path / "state") as learner:
+        learner.step(tokens=1)
+    with pytest.raises(SettingsError, match="need no closer"):
+        gm.Closer(url).run()
+
+
 def test_a_name_that_fits_no_key_is_refused() -> None:
     with pytest.raises(SettingsError, match="1 to 64 letters"):
         gm.Closer("memory://x", node=NodeSettings(name="a/b"))
