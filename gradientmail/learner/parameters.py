@@ -12,6 +12,7 @@ object under several names) travel once, under the first name in model order.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -19,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from gradientmail.codecs.layout import FragmentLayout
-from gradientmail.errors import SettingsError
-from gradientmail.records.manifest import TensorSpec
+from gradientmail.errors import ContractError, SettingsError
+from gradientmail.protocol.modules import stays_local
+from gradientmail.records.manifest import Manifest, TensorSpec
 
 BufferPolicy = Literal["averaged", "local"]
 
@@ -81,6 +83,20 @@ def describe(
 def exchanged(specs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:
     """Return the specs whose values travel, each group of tied tensors once, by its first name."""
     return tuple(spec for spec in specs if spec.trainable and spec.alias is None)
+
+
+def require_same_model(manifest: Manifest, model: nn.Module) -> None:
+    """Refuse a model that is not the run's.
+
+    Raises:
+        ContractError: with the differences; SettingsError: see ``describe``.
+    """
+    settings = manifest.settings
+    local = partial(stays_local, settings=settings)
+    if found := differences(
+        manifest.tensors, describe(model, buffers=settings.buffers, local=local)
+    ):
+        raise ContractError(found)
 
 
 def differences(run: Sequence[TensorSpec], here: Sequence[TensorSpec]) -> list[str]:

@@ -3,7 +3,6 @@
 import math
 import random
 from contextlib import ExitStack
-from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
@@ -16,13 +15,13 @@ from torch.utils.hooks import RemovableHandle
 from gradientmail.clock import Clock, SystemClock, fresh_nonce, system_random
 from gradientmail.computing import computing_threads
 from gradientmail.config import NodeSettings, checked
-from gradientmail.errors import ContractError, SettingsError, StateNotSavedError
+from gradientmail.errors import StateNotSavedError
 from gradientmail.learner.background import Background
 from gradientmail.learner.counting import counted
 from gradientmail.learner.desk import Desk
 from gradientmail.learner.exchange import Exchange
 from gradientmail.learner.gossip import Gossip
-from gradientmail.learner.parameters import describe, differences
+from gradientmail.learner.parameters import require_same_model
 from gradientmail.learner.posts import Arrival, Progress
 from gradientmail.learner.program import Positioned
 from gradientmail.learner.proximal import hook_proximal
@@ -31,7 +30,6 @@ from gradientmail.learner.state import State, StateDir
 from gradientmail.learner.training import Training
 from gradientmail.logs import get_logger
 from gradientmail.names import learner_name, require_name
-from gradientmail.protocol.modules import stays_local
 from gradientmail.protocol.publishing import Hold
 from gradientmail.run import Run, open_run, start_warming
 from gradientmail.store.metered import Meter
@@ -251,7 +249,7 @@ class Learner:
         threads = ExitStack()
         try:
             run = await open_run(store)
-            self._require_same_model(run)
+            require_same_model(run.manifest, self._model)
             desk = Desk(
                 run=run,
                 name=self.name,
@@ -277,13 +275,6 @@ class Learner:
         finally:
             threads.close()
             await store.close()
-
-    def _require_same_model(self, run: Run) -> None:
-        settings = run.manifest.settings
-        local = partial(stays_local, settings=settings)
-        here = describe(self._model, buffers=settings.buffers, local=local)
-        if different := differences(run.manifest.tensors, here):
-            raise ContractError(different)
 
     async def _load(self, run: Run) -> dict[int, Arrival]:
         """Return what the state directory holds, and keep its tree for the training thread."""

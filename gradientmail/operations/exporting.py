@@ -4,7 +4,6 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,10 +16,9 @@ from gradientmail.algorithms.aggregator import PARAMS
 from gradientmail.closer.spool import Spool
 from gradientmail.codecs.layout import chunks
 from gradientmail.codecs.streaming import FileSource, PayloadReader
-from gradientmail.errors import ContractError, PayloadError, RecordError, SettingsError
-from gradientmail.learner.parameters import describe, differences, named_values
+from gradientmail.errors import PayloadError, RecordError, SettingsError
+from gradientmail.learner.parameters import named_values, require_same_model
 from gradientmail.operations.gossiping import mean_posted
-from gradientmail.protocol.modules import stays_local
 from gradientmail.records.manifest import TensorSpec
 from gradientmail.run import Run, Version, open_run
 from gradientmail.store.base import Store
@@ -76,7 +74,7 @@ async def export_run(
     _require_common_model(run, learner)
     local = named_values(model) if model else {}
     if model:
-        _require_same(run, model)
+        require_same_model(run.manifest, model)
     with _writing(out), TemporaryDirectory(dir=out.parent, prefix=".gradientmail-") as scratch:
         spool = Spool(Path(scratch), store)
         if run.manifest.settings.exchange == "gossip":
@@ -177,14 +175,6 @@ def _require_common_model(run: Run, learner: str | None) -> None:
         raise SettingsError(
             "this run has one model, what its closer committed: leave out the learner"
         )
-
-
-def _require_same(run: Run, model: nn.Module) -> None:
-    settings = run.manifest.settings
-    local = partial(stays_local, settings=settings)
-    here = describe(model, buffers=settings.buffers, local=local)
-    if found := differences(run.manifest.tensors, here):
-        raise ContractError(found)
 
 
 # -- the file -------------------------------------------------------------------------------
