@@ -183,20 +183,34 @@ def test_the_own_loop_of_the_readme_trains(tmp_path: Path) -> None:
     assert re.search(r"loss \d+\.\d+ after \d+ steps", printed)
 
 
-def test_the_schedule_of_the_tutorial_begins_where_the_run_is(tmp_path: Path) -> None:
+def test_the_schedule_of_the_tutorial_is_where_the_run_is(tmp_path: Path) -> None:
+    """For who joins late, and for who comes back after the others went on."""
     program, *_, own_loop, scheduled, created = blocks("docs/tutorial.md", "python")
     (tmp_path / "mine.py").write_text(program, encoding="utf-8")
     small = created.replace("sync_every=100", "sync_every=5, poll_s=0.05")
     small = small.replace("stop_after_rounds=10", "stop_after_rounds=1000")
     beside = small.replace("gm.Closer(", "threading.Thread(target=gm.Closer(")
     beside = beside.replace(".run(until_done=True)", ".run, daemon=True).start()")
-    first = own_loop.replace("learner.done", "min(learner.progress.versions) > 1")
-    second = scheduled.replace("learner.done", "learner.progress.steps == 3")
-    shown = "print(missed, learner.progress.steps, group['lr'] / rate(missed + 2))"
-    printed = run("\n".join(["import threading", beside, first, second, shown]), tmp_path)
-    missed, steps, factor = printed.split()
-    assert int(missed) >= 10
-    assert (steps, factor) == ("3", "1.0")
+
+    def until(done: str, loop: str) -> str:
+        return loop.replace("learner.done", done)
+
+    shown = "print(at, learner.progress.steps, group['lr'] / rate(at))"
+    code = [
+        "import threading",
+        beside,
+        until("min(learner.progress.versions) > 1", own_loop),
+        until("learner.progress.steps == 3", scheduled),
+        shown,
+        until("min(learner.progress.versions) > 7", own_loop),
+        until("at >= 8 * every", scheduled),
+        shown,
+    ]
+    late, back = run("\n".join(code), tmp_path).splitlines()
+    at, steps, factor = map(float, late.split())
+    assert (at >= 10, steps, factor) == (True, 3, 1.0)
+    at, steps, factor = map(float, back.split())
+    assert (at >= 40, steps < 30, factor) == (True, True, 1.0)
 
 
 def run(code: str, directory: Path) -> str:
