@@ -27,18 +27,29 @@ def computing_threads(count: int) -> Iterator[Offload]:
     left at that, an encoding would take every core from the training step beside it.
     """
     before = torch.get_num_threads()
-    name, started = "gradientmail-compute", threading.Barrier(count + 1)
-    with ThreadPoolExecutor(count, name, _take_one_core) as pool:
-        for _ in range(count):
-            pool.submit(started.wait)
-        started.wait()
+    with ThreadPoolExecutor(count, "gradientmail-compute", _take_one_core) as pool:
+        _start_all(pool, count)
         torch.set_num_threads(before)  # threads that start later inherit what was set last
 
         async def offload(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(pool, partial(function, *args, **kwargs))
+            try:
+                return await loop.run_in_executor(pool, partial(function, *args, **kwargs))
+            finally:
+                torch.set_num_threads(before)  # closing starts threads of its own, and sets it
 
         yield offload
+
+
+def _start_all(pool: ThreadPoolExecutor, count: int) -> None:
+    started = threading.Barrier(count + 1)
+    try:
+        for _ in range(count):
+            pool.submit(started.wait)
+        started.wait()
+    except BaseException:  # the system gives no more threads: let those that wait go
+        started.abort()
+        raise
 
 
 def _take_one_core() -> None:

@@ -33,6 +33,9 @@ from gradientmail.store.local import Offload
 from gradientmail.store.url import open_store
 from gradientmail.tasks import persistently, race
 
+MOST_THREADS = 8
+"""Fragments worked on at the same time, where there are as many cores."""
+
 T = TypeVar("T")
 
 
@@ -106,7 +109,7 @@ class Closer:
         spool_dir = Path(self._node.spool_dir) if self._node.spool_dir else None
         with (
             scratch_directory(spool_dir) as spool,
-            computing_threads(os.cpu_count() or 1) as offload,
+            computing_threads(min(MOST_THREADS, os.cpu_count() or 1)) as offload,
         ):
             service = Service(
                 run,

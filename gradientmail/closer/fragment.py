@@ -34,8 +34,11 @@ MAX_REJECTIONS = 100
 LONGEST_STEP_S = 3600.0
 """Seconds of a step that are believed while none are known."""
 
+USUAL_STEP_S = 60.0
+"""Seconds of a step that are always believed: where too few were known, a few rounds mend it."""
+
 CLAIM_GROWTH = 10.0
-"""Times the known seconds of a step that are believed: a round moves the average to 1.9 times."""
+"""Times the known seconds that are believed beyond: a round moves the average to 1.9 times."""
 
 
 class FragmentCloser:
@@ -373,7 +376,7 @@ def _typical_step_s(accepted: Sequence[Accepted], known: float | None) -> float 
     says hours.
     """
     claims = [one.record.step_s for one in accepted]
-    limit = CLAIM_GROWTH * known if known else LONGEST_STEP_S
+    limit = max(CLAIM_GROWTH * known, USUAL_STEP_S) if known else LONGEST_STEP_S
     return min(statistics.median_low(claims), limit) if claims else None
 
 

@@ -74,14 +74,23 @@ class Pace:
         """Seconds of a step of the fastest that can be believed; 0.0 while nobody's are known."""
         if not self.speeds:
             return 0.0
-        claims = [speed.step_s for speed in self.speeds.values()]
-        return max(min(claims), statistics.median_low(claims) / FASTEST_OVER_MEDIAN)
+        return min(believed({name: speed.step_s for name, speed in self.speeds.items()}).values())
 
     def share(self, learner: str, batch: int) -> int:
         """Return what of a global batch a learner takes; one not named yet is like the median."""
-        token_s = {name: speed.token_s for name, speed in self.speeds.items()}
+        token_s = believed({name: speed.token_s for name, speed in self.speeds.items()})
         typical = statistics.median_low(token_s.values() or [1.0])
         return batch_shares(batch, {learner: typical, **token_s})[learner]
+
+
+def believed(claims: Mapping[str, float]) -> dict[str, float]:
+    """Return each learner's seconds, none below the lower median's by more than can be believed.
+
+    >>> believed({"liar": 1e-8, "ann": 1.0, "bob": 2.0})
+    {'liar': 0.01, 'ann': 1.0, 'bob': 2.0}
+    """
+    least = statistics.median_low(claims.values() or [0.0]) / FASTEST_OVER_MEDIAN
+    return {name: max(claim, least) for name, claim in claims.items()}
 
 
 def batch_shares(batch: int, token_s: Mapping[str, float]) -> dict[str, int]:

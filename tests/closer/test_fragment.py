@@ -8,7 +8,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from gradientmail.closer.fragment import CLAIM_GROWTH, LONGEST_STEP_S, FragmentCloser
+from gradientmail.closer.fragment import CLAIM_GROWTH, LONGEST_STEP_S, USUAL_STEP_S, FragmentCloser
 from gradientmail.errors import RecordError, StoreFullError, StoreUnavailableError
 from gradientmail.protocol.polling import CLOSER_POLLS
 from gradientmail.records import canonical, keys
@@ -72,9 +72,13 @@ async def test_the_claim_of_who_is_alone_is_believed_within_limits(tmp_path: Pat
     closer, ann = closer_of(bench), frozenset({"ann"})
     await bench.post("ann", closer.present, step_s=1e11)
     assert (await close(bench, closer, ann)).estimates.step_s == LONGEST_STEP_S
+    await bench.post("ann", closer.present, step_s=1e11)
+    growth = 0.9 + 0.1 * CLAIM_GROWTH
+    assert (await close(bench, closer, ann)).estimates.step_s == LONGEST_STEP_S * growth
     bench = await make_bench(tmp_path)
     closer = closer_of(bench)
-    for claim, average in ((2.0, 2.0), (1e11, 2.0 * (0.9 + 0.1 * CLAIM_GROWTH))):
+    known_s = (1e-300, 0.1 * USUAL_STEP_S, 0.19 * USUAL_STEP_S)  # and 60 s each time after
+    for claim, average in zip((1e-300, 1e11, 1e11), known_s, strict=True):
         await bench.post("ann", closer.present, step_s=claim)
         version = await close(bench, closer, ann)
         assert version.estimates.step_s == pytest.approx(average)

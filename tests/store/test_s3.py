@@ -206,7 +206,7 @@ def test_a_read_may_take_its_time_as_long_as_bytes_go_on_coming(
     proxy: FaultProxy, seaweedfs_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow line is the usual case: the whole of an answer takes longer than a silence may."""
-    silence_s = 2
+    silence_s = 4
     monkeypatch.setitem(s3._QUICK, "client_options", s3._patient(silence_s))
     monkeypatch.setitem(s3._BULK, "client_options", s3._patient(silence_s))
     body = random.Random(5).randbytes(FIRST_BYTES + 1000)
