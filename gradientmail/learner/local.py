@@ -68,4 +68,5 @@ def _is_trained(tensor: Tensor) -> bool:
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    return bool(torch.isfinite(tensor).all())
+    judged = tensor.float() if tensor.dtype.itemsize == 1 else tensor  # float8 lacks isfinite
+    return bool(torch.isfinite(judged).all())

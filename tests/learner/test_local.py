@@ -64,3 +64,15 @@ def test_the_newest_good_values_are_kept_and_bad_ones_never(
     assert "own.weight, mean (not exchanged) NaN or infinite after step 6" in caplog.text
     assert torch.equal(model.own.weight, torch.full((2, 2), 7.0))
     assert model.get_buffer("least").isnan().all(), "it began as infinity, and may be so again"
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_tensors_of_eight_bits_go_back_too(dtype: torch.dtype) -> None:
+    model = nn.Module()
+    model.register_buffer("codes", torch.ones(2).to(dtype))
+    local = LocalTensors(model, ())
+    assert local.poisoned() == []
+    model.get_buffer("codes").fill_(math.nan)
+    assert local.poisoned() == ["codes"]
+    assert local.go_back(3, LOG)
+    assert torch.equal(model.get_buffer("codes").float(), torch.ones(2))
