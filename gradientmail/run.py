@@ -107,6 +107,11 @@ class Run:
         """Whether a contribution to any fragment weighs by the samples its learner counts."""
         return any(one.weighs_samples for one in self.algorithms)
 
+    def makes(self, fragment: int, version: int) -> bool:
+        """Whether some round of the run makes ``version`` of ``fragment``."""
+        last = self.manifest.settings.stop_after_rounds
+        return last is None or self.algorithm.schedule.round_of(fragment, version) < last
+
     def origin(self, fragment: int) -> Version:
         """Return version 0 of ``fragment``."""
         params = self.manifest.fragments[fragment].params

@@ -4,7 +4,7 @@ Who lives is judged by what changes between the two looks, as closers do: no clo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -13,6 +13,7 @@ from gradientmail.config import RunSettings
 from gradientmail.records import keys
 from gradientmail.records.commit import Rejection
 from gradientmail.records.estimates import Estimates
+from gradientmail.records.keys import GossipKey
 from gradientmail.records.presence import Presence
 from gradientmail.run import Run, Version
 from gradientmail.store.base import Entry
@@ -150,7 +151,8 @@ async def gather_facts(run: Run, clock: Clock, observing: Callable[[float], None
     named = [
         await _named(run, newest, b) for newest, b in zip(after.newest, boundaries, strict=True)
     ]
-    sorted_out = _Sorted.of(entries, boundaries, set().union(*named))
+    posted = {entry.key for entry in entries if _post(run, after.presences, entry.key)}
+    sorted_out = _Sorted.of(entries, boundaries, posted.union(*named))
     return RunFacts(
         run=run.name,
         settings=settings,
@@ -195,7 +197,7 @@ class _Look:
         beat = await mailbox.beat(term) if term else None
         lease = (beat.term, beat.closer, beat.count, beat.released) if beat else None
         stop = await mailbox.stop_reason()
-        posts = _newest_posts(await mailbox.store.list(keys.GOSSIP), len(newest))
+        posts = _newest_posts(run, presences, await mailbox.store.list(keys.GOSSIP))
         return cls(clock.wall(), newest, presences, lease, stop, posts)
 
     def end(self, settings: RunSettings) -> str | None:
@@ -209,13 +211,24 @@ class _Look:
         return None if self.stop is None else f"someone asked it to stop: {self.stop}"
 
 
-def _newest_posts(entries: Iterable[Entry], fragments: int) -> list[dict[str, int]]:
+def _newest_posts(
+    run: Run, learners: Container[str], entries: Iterable[Entry]
+) -> list[dict[str, int]]:
     """Return of each fragment the newest version that each learner has posted for."""
-    newest: list[dict[str, int]] = [{} for _ in range(fragments)]
+    newest: list[dict[str, int]] = [{} for _ in run.layouts]
     for entry in entries:  # in the order of versions
-        if (post := keys.parse_gossip(entry.key)) and post.fragment < fragments:
+        if post := _post(run, learners, entry.key):
             newest[post.fragment][post.learner] = post.version
     return newest
+
+
+def _post(run: Run, learners: Container[str], key: str) -> GossipKey | None:
+    """Return what lies under ``key`` by its name; None: it is no post of a learner of the run."""
+    post = keys.parse_gossip(key)
+    if post is None or run.manifest.settings.exchange != "gossip":
+        return None
+    known = post.fragment < len(run.layouts) and post.learner in learners
+    return post if known and run.makes(post.fragment, post.version) else None
 
 
 def _learners(before: _Look, after: _Look) -> list[LearnerFacts]:
@@ -305,13 +318,13 @@ class _Sorted:
 
     @classmethod
     def of(
-        cls, entries: Sequence[Entry], boundaries: Sequence[int], named: AbstractSet[str]
+        cls, entries: Sequence[Entry], boundaries: Sequence[int], needed: AbstractSet[str]
     ) -> "_Sorted":
         """Sort payloads, mail and posts by who needs them; signs of life are no matter."""
         heaps = cls([], [], [], [])
         for entry in entries:
             payload, letter = keys.parse_payload(entry.key), keys.parse_mail(entry.key)
-            if entry.key in named:
+            if entry.key in needed:
                 heaps.used.append(entry)
             elif payload and payload[0] < len(boundaries):
                 swept = payload[1] <= boundaries[payload[0]]
@@ -319,8 +332,6 @@ class _Sorted:
             elif letter and letter.fragment < len(boundaries):
                 swept = letter.base < boundaries[letter.fragment]
                 (heaps.sweepable if swept else heaps.used).append(entry)
-            elif (post := keys.parse_gossip(entry.key)) and post.fragment < len(boundaries):
-                heaps.used.append(entry)
             elif entry.key.partition("/")[0] not in RECORDS:
                 heaps.foreign.append(entry)
         return heaps

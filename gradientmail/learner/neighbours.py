@@ -103,7 +103,8 @@ class Neighbours:
         Nothing counts that is damaged, or of a round that the run does not have.
         """
         there = await self.posted(fragment, beyond + 1)
-        posted = [(v, n) for n, found in there.items() for v in found if self._has(fragment, v)]
+        makes = self._run.makes
+        posted = [(v, n) for n, found in there.items() for v in found if makes(fragment, v)]
         ours = self._desk.name
         for number, name in sorted(posted, key=lambda one: (-one[0], one[1] != ours, one[1])):
             if vectors := await self.read(fragment, number, name):
@@ -145,11 +146,6 @@ class Neighbours:
         data = payload_format.header(None) + encoded(payload_format, posting)
         vectors = _decoded(payload_format, data)
         return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
-
-    def _has(self, fragment: int, version: int) -> bool:
-        """Whether some round of the run makes ``version``."""
-        last = self._run.manifest.settings.stop_after_rounds
-        return last is None or self._run.algorithm.schedule.round_of(fragment, version) < last
 
     def _format(self, fragment: int) -> PayloadFormat:
         return self._run.algorithm.gossip_format(self._run.layouts[fragment].numel)

@@ -209,6 +209,8 @@ async def test_bytes_are_sorted_by_who_needs_them() -> None:
 
 async def test_posts_to_neighbours_tell_how_far_each_is_and_are_the_runs_own() -> None:
     scene = await Scene.of(exchange="gossip")
+    await scene.presence("ann", 1)
+    await scene.presence("bob", 1)
     await scene.post("ann", 1)
     await scene.post("ann", 2)
     await scene.post("bob", 1)
@@ -219,6 +221,27 @@ async def test_posts_to_neighbours_tell_how_far_each_is_and_are_the_runs_own() -
     assert facts.foreign == Bytes()
     moved = (await scene.facts(lambda: scene.post("bob", 2))).fragments[0]
     assert (moved.version, moved.moved) == (2, True)
+
+
+async def test_a_stray_name_among_posts_is_no_post() -> None:
+    scene = await Scene.of(exchange="gossip", stop_after_rounds=100)
+    await scene.presence("ann", 1)
+    await scene.post("ann", 2)
+    used = (await scene.facts()).used
+    await scene.post("eve", 2)
+    await scene.post("ann", 9_999_999_999)
+    facts = await scene.facts()
+    assert (facts.fragments[0].version, facts.fragments[0].posts) == (2, {"ann": 2})
+    assert (facts.used, facts.foreign.objects) == (used, 2)
+
+
+async def test_a_stray_post_in_a_run_with_a_closer_is_foreign() -> None:
+    scene = await Scene.of()
+    await scene.presence("ann", 1)
+    await scene.post("ann", 50)
+    facts = await scene.facts()
+    assert (facts.fragments[0].version, facts.fragments[0].posts) == (0, {})
+    assert facts.foreign.objects == 1
 
 
 async def test_learners_without_a_closer_say_when_their_last_round_was() -> None:
