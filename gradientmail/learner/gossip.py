@@ -16,7 +16,7 @@ goes on in the round they are in.
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,8 +78,8 @@ class Heard:
     """What a round gave: our weights, what neighbours posted, and how far they seem to be.
 
     Attributes:
-        newest: Which version our neighbours posted last, or anyone where we have none; by the
-            names of posts alone, which nobody has read.
+        newest: Which version those whom we follow posted last; by the names of posts alone,
+            which nobody has read.
     """
 
     weights: Mapping[str, float]
@@ -158,12 +158,16 @@ class Gossip(Ending):
     # -- joining, running, leaving -----------------------------------------------------------
 
     async def join(self, held: Mapping[int, Arrival]) -> None:
-        """Take ``held``, or what someone posted last where that is further, or the beginning."""
+        """Take ``held``, or what neighbours posted last where that is further.
+
+        What is not held begins with what anyone posted last, or with the run.
+        """
         for fragment in range(len(self._run.layouts)):
             arrival = held.get(fragment)
             at = arrival.version.number if arrival else 0
             beyond = last_repeatable(at, keep_versions=self._settings.keep_versions)
-            ahead = await self._neighbours.newest(fragment, beyond=beyond)
+            whom = None if arrival is None else await self._followed_after(fragment, at)
+            ahead = await self._neighbours.newest(fragment, beyond, whom)
             if ahead is not None and arrival is not None:
                 record = self._record(ahead.version, None)
                 version = dataclasses.replace(ahead.version, record=record)
@@ -208,7 +212,7 @@ class Gossip(Ending):
         heard = await self._listen(posting)
         momentum = self.outbox.residuals[fragment]
         mixed: Mixed = await self._desk.offload(self._mix, posting, heard, momentum)
-        version = own_version(self._run, fragment, await self._goes_on_at(posting, heard.newest))
+        version = own_version(self._run, fragment, await self._goes_on_at(posting, heard))
         record = self._record(version, posting)
         version = dataclasses.replace(version, record=record)
         arrival = Arrival(version=version, params=mixed.params, history=(record,))
@@ -222,29 +226,28 @@ class Gossip(Ending):
         if old > 0 and not self._settings.retain:
             await self._neighbours.sweep(fragment, old)
 
-    async def _goes_on_at(self, posting: Posting, seen: int) -> int:
-        """Return which version ours is now; where others may have swept this round, theirs.
+    async def _goes_on_at(self, posting: Posting, heard: Heard) -> int:
+        """Return which version ours is now; where those we follow may have swept it, theirs.
 
-        ``seen``: how far they seem to be. We follow a post that we have read, never a name.
+        We follow a post that we have read, never a name.
         """
         base, keep_versions = posting.version - 1, self._settings.keep_versions
         beyond = last_repeatable(base, keep_versions=keep_versions)
         ahead = None
-        if seen > beyond:
-            ahead = await self._neighbours.newest(posting.fragment, beyond)
+        if heard.newest > beyond:
+            whom = self._followed(heard.weights)
+            ahead = await self._neighbours.newest(posting.fragment, beyond, whom)
         return posting.version if ahead is None else ahead.version.number - 1
 
     async def _listen(self, posting: Posting) -> Heard:
         """Wait until every neighbour has posted, has gone, or the grace window is over."""
         began, ours = self._desk.clock.now(), self._desk.name
-        schedule = self._run.algorithm.schedule
-        turn = f"{self._run.name}/{schedule.round_of(posting.fragment, posting.version)}"
         found: dict[str, Vectors] = {}
         while True:
             await self._neighbours.persist(self._peers.look)
             posted = await self._neighbours.posted(posting.fragment, posting.version)
             here = {name for name, versions in posted.items() if posting.version in versions}
-            row = mixing(self._run.algorithm.topology, [*self._peers.live | here], turn)[ours]
+            row = self._row(posting.fragment, posting.version, here)
             others = row.keys() - {ours}
             for name in sorted((others & here) - found.keys()):
                 vectors = await self._neighbours.read(posting.fragment, posting.version, name)
@@ -254,10 +257,27 @@ class Gossip(Ending):
                     found[name] = vectors
             if self._is_over(began, others - found.keys(), posted.keys() - here, here):
                 heard = {name: found[name] for name in sorted(others & found.keys())}
-                whom = (others or posted.keys() - {ours}) & posted.keys()
+                whom = posted.keys() & (self._followed(row) or posted.keys())
                 newest = max((max(posted[name]) for name in whom), default=0)
                 return Heard(weights=row, vectors=heard, newest=newest)
             await self._desk.clock.sleep(self._settings.poll_s)
+
+    async def _followed_after(self, fragment: int, version: int) -> Collection[str] | None:
+        """Return whom one follows that is in ``version``; as ``_followed``."""
+        await self._neighbours.persist(self._peers.look)
+        posted = await self._neighbours.posted(fragment, version + 1)
+        here = {name for name, versions in posted.items() if version + 1 in versions}
+        return self._followed(self._row(fragment, version + 1, here))
+
+    def _followed(self, row: Mapping[str, float]) -> Collection[str] | None:
+        """Return our neighbours, with our earlier selves; None where we have none: anyone."""
+        return row.keys() if len(row) > 1 else None
+
+    def _row(self, fragment: int, version: int, here: set[str]) -> Mapping[str, float]:
+        """Return our weights in a round in which ``here`` have posted."""
+        turn = f"{self._run.name}/{self._run.algorithm.schedule.round_of(fragment, version)}"
+        names = [*self._peers.live | here]
+        return mixing(self._run.algorithm.topology, names, turn)[self._desk.name]
 
     def _is_over(self, began: float, missing: set[str], beyond: set[str], here: set[str]) -> bool:
         """Whether to mix now; ``beyond``: who has nothing in this round and is in a later one."""

@@ -1,6 +1,6 @@
 """What neighbours post to each other in a run without a closer: written, listed, read, swept."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -97,14 +97,16 @@ class Neighbours:
             return None
         return {section: vector.to(self._desk.device) for section, vector in vectors.items()}
 
-    async def newest(self, fragment: int, beyond: int = 0) -> Arrival | None:
-        """Return what someone posted last, ourselves first; None: nothing above ``beyond``.
+    async def newest(
+        self, fragment: int, beyond: int = 0, whom: Collection[str] | None = None
+    ) -> Arrival | None:
+        """Return what ``whom``, or anyone, posted last above ``beyond``; ourselves first.
 
         Nothing counts that is damaged, or of a round that the run does not have.
         """
         there = await self.posted(fragment, beyond + 1)
-        makes = self._run.makes
-        posted = [(v, n) for n, found in there.items() for v in found if makes(fragment, v)]
+        names = there.keys() if whom is None else there.keys() & whom
+        posted = [(v, n) for n in names for v in there[n] if self._run.makes(fragment, v)]
         ours = self._desk.name
         for number, name in sorted(posted, key=lambda one: (-one[0], one[1] != ours, one[1])):
             if vectors := await self.read(fragment, number, name):

@@ -29,6 +29,8 @@ KEEP = 2
 """Rounds of which each learner keeps what it posted."""
 LAST = 100
 """The round after which a run ends that ends by itself."""
+APART = {"topology": "graph", "topology_settings": {"pairs": [["ann", "bob"]]}}
+"""Everybody but ann and bob is by itself."""
 CPU = torch.device("cpu")
 
 
@@ -231,14 +233,38 @@ async def test_one_that_others_left_far_behind_goes_on_where_they_are() -> None:
 
 
 async def test_nobody_follows_one_that_is_no_neighbour_while_there_are_neighbours() -> None:
-    pairs = [["ann", "bob"]]
-    async with Team(topology="graph", topology_settings={"pairs": pairs}) as team:
+    async with Team(**APART) as team:
         ann, bob = await team.learner("ann"), await team.learner("bob")
         cyd = await team.learner("cyd")
         for _ in range(2 * KEEP):
             await cyd.round()
         await team.round(2.0, 4.0, 0.0)
         assert (ann.version, ann.value) == (bob.version, bob.value) == (1, 3.0)
+
+
+async def test_one_left_far_behind_goes_on_where_neighbours_are_however_far_others_are() -> None:
+    async with Team(grace_s=0.0, **APART) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        cyd = await team.learner("cyd")
+        for _ in range(30):
+            await cyd.round()
+        for _ in range(KEEP + 2):
+            await bob.round()
+        await ann.round()
+        assert ann.version == bob.version - 1
+        await bob.round()
+        assert bob.version == KEEP + 3
+
+
+async def test_no_object_under_a_neighbours_name_leads_to_one_that_is_no_neighbour() -> None:
+    async with Team(**APART) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        cyd = await team.learner("cyd")
+        for _ in range(2 * KEEP):
+            await cyd.round()
+        await team.store.put(keys.gossip(0, 2 * KEEP, "bob"), [b""])
+        await team.round(2.0, 4.0, 0.0)
+        assert ann.version == bob.version == 1
 
 
 async def test_of_an_endless_post_no_more_is_read_than_a_post_can_be() -> None:
@@ -289,6 +315,19 @@ async def test_one_restored_goes_through_kept_rounds_again() -> None:
             before = ann.value
             await ann.round()
             assert (ann.version, ann.value) == (version, (before + 1.0 + value) / 2)
+
+
+async def test_one_restored_goes_on_where_neighbours_are_however_far_others_are() -> None:
+    async with Team(**APART) as team:
+        ann, bob = await team.learner("ann"), await team.learner("bob")
+        cyd = await team.learner("cyd")
+        await team.round(2.0, 4.0, 0.0)
+        for _ in range(30):
+            await cyd.round()
+        state = ann.state()
+        await team.kill(ann)
+        ann = await team.learner("ann", state)
+        assert (ann.version, ann.value) == (bob.version, bob.value) == (1, 3.0)
 
 
 async def test_one_restored_in_a_round_that_others_have_swept_goes_on_where_they_are() -> None:
