@@ -31,7 +31,7 @@ from gradientmail.learner.neighbours import Neighbours, Posting, Vectors, own_ve
 from gradientmail.learner.peers import Peers
 from gradientmail.learner.posts import Arrival, Draft, Progress
 from gradientmail.learner.presence import Beats
-from gradientmail.protocol.recovery import last_repeatable
+from gradientmail.protocol.recovery import last_repeatable, posts_kept
 from gradientmail.protocol.topology import mixing
 from gradientmail.records import keys
 from gradientmail.records.commit import Participant, RoundRecord
@@ -222,7 +222,7 @@ class Gossip(Ending):
         self._divergence = mixed.divergence
         self._look_for_last_round()
         self._news()
-        old = posting.version - self._settings.keep_versions
+        old = posting.version - posts_kept(self._settings.keep_versions)
         if old > 0 and not self._settings.retain:
             await self._neighbours.sweep(fragment, old)
 

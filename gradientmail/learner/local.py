@@ -29,16 +29,18 @@ class LocalTensors:
             if _is_finite(tensor)
         }
         self._kept: dict[str, Tensor] = {}
+        self._kept_at: dict[str, int] = {}
         self.keep(0)
 
     def keep(self, step: int) -> None:
         """Take the values that are finite for the last good ones."""
-        self._kept |= {
+        good = {
             name: tensor.detach().to("cpu", copy=True)
             for name, tensor in self._live.items()
             if _is_finite(tensor)
         }
-        self._kept_at = step
+        self._kept |= good
+        self._kept_at |= dict.fromkeys(good, step)
 
     def poisoned(self) -> list[str]:
         """Return the names of those that became NaN or infinite."""
@@ -50,13 +52,13 @@ class LocalTensors:
         poisoned = self.poisoned()
         for name in poisoned:
             self._live[name].copy_(self._kept[name])
-        if poisoned:
+        for kept_at in sorted({self._kept_at[name] for name in poisoned}):
             log.error(
                 "%s (not exchanged) NaN or infinite after step %d: back at the values of step %d; "
                 "lower the learning rate or clip gradients if this repeats",
-                listed(poisoned),
+                listed([name for name in poisoned if self._kept_at[name] == kept_at]),
                 step,
-                self._kept_at,
+                kept_at,
             )
         return bool(poisoned)
 

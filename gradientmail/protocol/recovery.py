@@ -108,4 +108,12 @@ def last_repeatable(version: int, *, keep_versions: int) -> int:
 
     A learner that was killed goes through these rounds again, from what was posted then.
     """
-    return version + keep_versions
+    return version + posts_kept(keep_versions)
+
+
+def posts_kept(keep_versions: int) -> int:
+    """Return how many of its posts a learner leaves for its neighbours.
+
+    At least two: who follows a neighbour goes on one version behind it, and must find its post.
+    """
+    return max(keep_versions, 2)

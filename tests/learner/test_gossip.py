@@ -280,9 +280,10 @@ async def test_of_an_endless_post_no_more_is_read_than_a_post_can_be() -> None:
 # -- after a restart -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("keep", [1, KEEP])
 @pytest.mark.parametrize("behind", range(KEEP + 3))
-async def test_one_restored_from_an_old_state_mixes_again(behind: int) -> None:
-    async with Team(grace_s=0.0) as team:
+async def test_one_restored_from_an_old_state_mixes_again(behind: int, keep: int) -> None:
+    async with Team(grace_s=0.0, keep_versions=keep) as team:
         ann, bob = await team.learner("ann"), await team.learner("bob")
         await team.round(1.0, 1.0)
         state = ann.state()

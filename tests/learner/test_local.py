@@ -66,6 +66,22 @@ def test_the_newest_good_values_are_kept_and_bad_ones_never(
     assert model.get_buffer("least").isnan().all(), "it began as infinity, and may be so again"
 
 
+def test_each_is_said_to_be_back_at_the_step_it_was_kept_at(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Mixture()
+    local = LocalTensors(model, {"shared.weight"})
+    nn.init.constant_(model.own.weight, math.nan)
+    local.keep(5000)
+    poison(model)
+    local.go_back(5001, LOG)
+    first, second = caplog.messages
+    assert first.startswith("own.weight (")
+    assert "back at the values of step 0;" in first
+    assert second.startswith("mean (")
+    assert "back at the values of step 5000;" in second
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_tensors_of_eight_bits_go_back_too(dtype: torch.dtype) -> None:
     model = nn.Module()
