@@ -142,14 +142,16 @@ class Mailbox:
     # -- control ---------------------------------------------------------------------------
 
     async def stop_reason(self) -> str | None:
-        """Return why someone asked the run to end; None while nobody has."""
+        """Return why someone asked the run to end, in one line; None while nobody has."""
         data = await self.store.read(keys.STOP, 0, HINT_LIMIT_BYTES)
         if data is None:
             return None
         try:
-            return canonical.decode(Stop, keys.STOP, data).reason
+            reason = canonical.decode(Stop, keys.STOP, data).reason
         except RecordError as exc:  # whatever lies there ends the run
-            return exc.reason
+            reason = exc.reason
+        # Anyone may have written it, and it goes to terminals: no escape codes.
+        return "".join(one if one.isprintable() else " " for one in reason)
 
     async def create_stop(self, stop: Stop) -> Created:
         """Ask the run to end."""

@@ -213,7 +213,7 @@ def _writing(out: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = getattr(error, "strerror", None) or error
         raise SettingsError(
             f"{out} cannot be written: {reason}; free some space there, get the right to write "
             "there, or export elsewhere"

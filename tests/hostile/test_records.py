@@ -16,6 +16,7 @@ from gradientmail.records.head import Head
 from gradientmail.records.lease import Beat
 from gradientmail.records.presence import Presence
 from gradientmail.run import open_run
+from gradientmail.records.control import Stop
 from gradientmail.store.base import check_key
 from gradientmail.store.memory import MemoryStore
 from gradientmail.testing.damage import broken_records
@@ -165,9 +166,16 @@ async def test_a_boundary_nobody_announced_takes_no_version_that_is_kept(
 
 
 async def test_whatever_lies_under_stop_stops_the_run() -> None:
-    """It can be neither withdrawn nor repeated, so it is not read."""
+    """It can be neither withdrawn nor repeated, so it need not be a record."""
     store = MemoryStore()
     await store.put(keys.STOP, [b"<html>"])
     reason = await Mailbox(store).stop_reason()
     assert reason is not None
     assert "not a JSON record" in reason
+
+
+async def test_a_stops_reason_has_no_escape_codes_for_a_terminal() -> None:
+    store = MemoryStore()
+    stop = Stop(run="r1", reason="all\n\x1b[2Jis well", nonce="1" * 32)
+    await Mailbox(store).create_stop(stop)
+    assert await Mailbox(store).stop_reason() == "all  [2Jis well"
