@@ -12,11 +12,11 @@ from gradientmail.errors import RecordError, RunNotFoundError
 from gradientmail.logs import get_logger
 from gradientmail.mailbox import Mailbox
 from gradientmail.records import canonical, keys
+from gradientmail.records.control import Stop
 from gradientmail.records.head import Head
 from gradientmail.records.lease import Beat
 from gradientmail.records.presence import Presence
 from gradientmail.run import open_run
-from gradientmail.records.control import Stop
 from gradientmail.store.base import check_key
 from gradientmail.store.memory import MemoryStore
 from gradientmail.testing.damage import broken_records
