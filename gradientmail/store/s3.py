@@ -27,7 +27,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from gradientmail.clock import Clock
+from gradientmail.clock import Clock, SystemClock
 from gradientmail.errors import StoreAccessError, StoreUnavailableError
 from gradientmail.store.aws import AwsCredentials, AwsSettings
 from gradientmail.store.base import Created, Entry, Fetched, Store
@@ -85,10 +85,10 @@ def open_bucket(place: BucketPrefix, clock: Clock) -> "ObjectStore":
     """
     try:
         if place.scheme == "s3":
-            return ObjectStore(*_s3_clients(place.bucket, clock), place, clock)
+            return ObjectStore(*_s3_clients(place.bucket, clock), place)
         kind = GCSStore if place.scheme == "gs" else AzureStore
         quick, bulk = kind(place.bucket, **_QUICK), kind(place.bucket, **_BULK)
-        return ObjectStore(quick, bulk, place, clock)
+        return ObjectStore(quick, bulk, place)
     except (BaseError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise StoreAccessError(f"{place}: {reason}") from error
@@ -121,13 +121,11 @@ class ObjectStore(Store):
         quick: Client,
         bulk: Client,
         place: BucketPrefix,
-        clock: Clock,
         offload: Offload = asyncio.to_thread,
     ) -> None:
         self._quick = quick
         self._bulk = bulk
         self._place = place
-        self._clock = clock
         self._offload = offload
         self._seats = asyncio.Semaphore(PARTS_AT_ONCE)
         self._held: list[weakref.ref[object]] = []
@@ -239,7 +237,7 @@ class ObjectStore(Store):
             if not self._held:
                 return
             obstore.parse_scheme("s3://any")  # in any call it drops what its threads let go of
-            await self._clock.sleep(_POLL_S)
+            await SystemClock().sleep(_POLL_S)  # it waits for threads, whatever clock the run has
 
     def _asked(self, request: Awaitable[T]) -> Awaitable[T]:
         """Return ``request``, remembered until the library holds it no longer."""

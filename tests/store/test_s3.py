@@ -290,7 +290,7 @@ def test_google_and_azure_fail_on_a_missing_key_and_we_do_not(tmp_path: Path) ->
         obstore.delete(disk, ["missing"])
 
     async def scenario() -> None:
-        store = ObjectStore(disk, disk, BucketPrefix("gs", "bucket", "run/"), SystemClock())
+        store = ObjectStore(disk, disk, BucketPrefix("gs", "bucket", "run/"))
         await store.create("a", b"x")
         await store.create("b", b"x")
         await store.delete(["missing", "a", "gone", "b"])
@@ -321,8 +321,9 @@ async def test_a_store_is_closed_once_the_library_has_left_python(
         may_leave.wait()
         return handle
 
-    store = open_client(moto_url, clock=Waited())
+    store = open_client(moto_url, clock=SystemClock())
     with monkeypatch.context() as patch:
+        patch.setattr(s3, "SystemClock", Waited)
         patch.setattr(loop, "call_soon_threadsafe", tell_and_stay)
         try:
             assert await store.read("missing") is None
