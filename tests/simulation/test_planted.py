@@ -7,7 +7,7 @@ from gradientmail.simulation.planted import BUGS, HARMLESS, planted
 
 WITHIN = {
     "commit-by-overwrite": ("rivals", 4),
-    "timeout-is-failure": ("any", 10),
+    "timeout-is-failure": ("rivals", 3),
     "exists-is-ours": ("rivals", 4),
     "fixed-payload-names": ("rivals", 5),
     "counted-by-key": ("any", 20),
