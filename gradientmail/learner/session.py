@@ -148,16 +148,15 @@ class Learner:
         An interrupt meanwhile ends it at once.
         """
         self._background.require_ready()
+        interrupted = False
         try:
             if not self._background.failed:
                 self._finish(wait=wait)
         except KeyboardInterrupt:
-            self._leave(at_once=True)
+            interrupted = True
             raise
-        except BaseException:
-            self._leave()
-            raise
-        self._leave()
+        finally:
+            self._leave(at_once=interrupted)
 
     def request_stop(self) -> None:
         """Make ``done`` true and end any wait; from any thread or a signal handler.
