@@ -18,6 +18,16 @@ async def close(bench: Bench, closer: FragmentCloser, live: frozenset[str] = ANN
     return await bench.while_time_passes(closer.close_next(lambda: live, lambda _: None))
 
 
+async def held_up(bench: Bench) -> tuple[FaultyStore, FragmentCloser]:
+    """Return a closer that has made payloads and whose store took none, and that store."""
+    faulty = FaultyStore(bench.store, always("put", Fault.NOT_APPLIED))
+    closer = FragmentCloser(bench.desk(store=faulty), bench.run.origin(0))
+    await bench.post("ann", bench.run.origin(0))
+    with pytest.raises(StoreUnavailableError):
+        await close(bench, closer)
+    return faulty, closer
+
+
 async def payloads(bench: Bench) -> list[str]:
     return [entry.key for entry in await bench.store.list("fragments/0000/")]
 
@@ -59,11 +69,7 @@ async def test_an_outage_amid_the_uploads_fills_neither_the_spool_nor_the_store(
 
 async def test_payloads_are_made_anew_when_more_mail_came_meanwhile(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path)
-    faulty = FaultyStore(bench.store, always("put", Fault.NOT_APPLIED))
-    closer = FragmentCloser(bench.desk(store=faulty), bench.run.origin(0))
-    await bench.post("ann", bench.run.origin(0))
-    with pytest.raises(StoreUnavailableError):
-        await close(bench, closer)
+    faulty, closer = await held_up(bench)
     faulty.plan = healthy
     await bench.post("bob", bench.run.origin(0))
     version = await close(bench, closer, ANN | {"bob"})
@@ -75,11 +81,7 @@ async def test_payloads_are_made_anew_when_more_mail_came_meanwhile(tmp_path: Pa
 
 async def test_what_a_cleaner_took_before_it_was_uploaded_is_made_anew(tmp_path: Path) -> None:
     bench = await make_bench(tmp_path)
-    faulty = FaultyStore(bench.store, always("put", Fault.NOT_APPLIED))
-    closer = FragmentCloser(bench.desk(store=faulty), bench.run.origin(0))
-    await bench.post("ann", bench.run.origin(0))
-    with pytest.raises(StoreUnavailableError):
-        await close(bench, closer)
+    faulty, closer = await held_up(bench)
     for name in spooled(tmp_path):
         (tmp_path / "closer" / name).unlink()
     faulty.plan = healthy
