@@ -1,7 +1,6 @@
 """The rounds of one fragment: collect, aggregate, upload, commit; or adopt another's commit."""
 
 import dataclasses
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -17,6 +16,7 @@ from gradientmail.closer.making import Making
 from gradientmail.errors import PayloadError, RecordError, StoreUnavailableError, TooFewError
 from gradientmail.protocol.closing import Closing
 from gradientmail.protocol.judging import Round
+from gradientmail.protocol.pace import typical_step_s
 from gradientmail.protocol.polling import Looks
 from gradientmail.records import keys
 from gradientmail.records.canonical import digest_of, encode
@@ -30,15 +30,6 @@ Beside = Callable[[], tuple[Standing, ...] | None]
 
 MAX_REJECTIONS = 100
 """Named in one record; a flood beyond it is only logged."""
-
-LONGEST_STEP_S = 3600.0
-"""Seconds of a step that are believed while none are known."""
-
-USUAL_STEP_S = 60.0
-"""Seconds of a step that are always believed: where too few were known, a few rounds mend it."""
-
-CLAIM_GROWTH = 10.0
-"""Times the known seconds that are believed beyond: a round moves the average to 1.9 times."""
 
 
 class FragmentCloser:
@@ -100,11 +91,12 @@ class FragmentCloser:
             if not await self._stands():
                 self._collecting, self._verdicts = None, {}
                 return self.present
-            if collected and (lost := collected.lost()):
-                collecting.judge_again(lost)
-                return self.present
             committed = None if collected is None else await self._close_unless_late(collected)
             following = committed or await self._adopt()
+        except StoreUnavailableError:
+            if collected and (lost := collected.lost()):
+                collecting.judge_again(lost)
+            raise
         finally:
             self._closing = False
         self._collecting = None
@@ -188,7 +180,10 @@ class FragmentCloser:
                 for one in collected.rejected[:MAX_REJECTIONS]
             ),
             estimates=self.present.estimates.observed(
-                step_s=_typical_step_s(collected.accepted, self.present.estimates.step_s),
+                step_s=typical_step_s(
+                    [one.record.step_s for one in collected.accepted],
+                    known=self.present.estimates.step_s,
+                ),
                 quorum_s=collected.quorum_s,
                 sync_s=collected.since_quorum_s + self._desk.clock.now() - began,
             ),
@@ -367,17 +362,6 @@ def _rejections(record: RoundRecord | None) -> dict[str, Verdict]:
         for one in named
         if (parsed := keys.parse_mail(one.key))
     }
-
-
-def _typical_step_s(accepted: Sequence[Accepted], known: float | None) -> float | None:
-    """Return the lower median of claims, at most so much above what is known.
-
-    No single learner's claim may decide a timeout; one that was paused amid a step, and is alone,
-    says hours.
-    """
-    claims = [one.record.step_s for one in accepted]
-    limit = max(CLAIM_GROWTH * known, USUAL_STEP_S) if known else LONGEST_STEP_S
-    return min(statistics.median_low(claims), limit) if claims else None
 
 
 def _committed(version: Version | None, fragment: int, number: int) -> Version:

@@ -1,6 +1,5 @@
 """The closer of a forecast: rounds side by side, aggregation, commits, sweeps, and takeovers."""
 
-import statistics
 from collections.abc import Callable, Mapping
 
 from gradientmail.closer.sweeper import PIN_PRESENCES
@@ -13,6 +12,7 @@ from gradientmail.forecast.watch import Watch
 from gradientmail.protocol.closing import Closing
 from gradientmail.protocol.election import BEATS_PER_LEASE, Look, Stand, Watcher
 from gradientmail.protocol.judging import Round
+from gradientmail.protocol.pace import typical_step_s
 from gradientmail.protocol.polling import Looks
 from gradientmail.protocol.publishing import oldest_open_round
 from gradientmail.protocol.sweeping import NOTHING_SWEPT, Sweeping
@@ -222,8 +222,9 @@ class Closer:
         before: Mapping[str, int] = collecting.judged.applied
         applied = {**before, **{mail.learner: mail.base for mail in mails}} if mails else before
         quorum_at, opened = collecting.closing.quorum_at, collecting.looks.opened or 0.0
-        estimates = ground.estimates(p, version).observed(
-            step_s=statistics.median_low(mail.step_s for mail in mails) if mails else None,
+        known = ground.estimates(p, version)
+        estimates = known.observed(
+            step_s=typical_step_s([mail.step_s for mail in mails], known=known.step_s),
             quorum_s=None if quorum_at is None else max(0.0, quorum_at - opened),
             sync_s=ground.now - began_at,
         )

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gradientmail.records.commit import RoundRecord
@@ -20,6 +20,19 @@ FASTEST_OVER_MEDIAN = 100.0
 """Times that the fastest is believed to be faster than the median: one liar slows no fleet."""
 
 
+def typical_step_s(claims: Sequence[float], *, known: float | None) -> float | None:
+    """Return the lower median of what a round's learners claim; None without any.
+
+    At most so much above what is known: no single learner's claim may decide a timeout, and one
+    that was paused amid a step, and is alone, says hours.
+
+    >>> typical_step_s([1e11], known=2.0), typical_step_s([0.5, 1e11], known=None)
+    (60.0, 0.5)
+    """
+    limit = max(CLAIM_GROWTH * known, USUAL_STEP_S) if known else LONGEST_STEP_S
+    return min(statistics.median_low(claims), limit) if claims else None
+
+
 def local_steps(steps: int, own_step_s: float, fastest_step_s: float) -> int:
     """Return how many of ``steps`` a learner takes so that all are done when the fastest is.
 
@@ -31,6 +44,16 @@ def local_steps(steps: int, own_step_s: float, fastest_step_s: float) -> int:
     if not 0.0 < fastest_step_s < own_step_s:
         return steps
     return max(1, math.floor(steps * (fastest_step_s / own_step_s)))
+
+
+LONGEST_STEP_S = 3600.0
+"""Seconds of a step that are believed while none are known."""
+
+USUAL_STEP_S = 60.0
+"""Seconds of a step that are always believed: where too few were known, a few rounds mend it."""
+
+CLAIM_GROWTH = 10.0
+"""Times the known seconds that are believed beyond: a round moves the average to 1.9 times."""
 
 
 @dataclass(frozen=True, slots=True)

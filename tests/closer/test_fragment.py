@@ -8,8 +8,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from gradientmail.closer.fragment import CLAIM_GROWTH, LONGEST_STEP_S, USUAL_STEP_S, FragmentCloser
+from gradientmail.closer.fragment import FragmentCloser
 from gradientmail.errors import RecordError, StoreFullError, StoreUnavailableError
+from gradientmail.protocol.pace import CLAIM_GROWTH, LONGEST_STEP_S, USUAL_STEP_S
 from gradientmail.protocol.polling import CLOSER_POLLS
 from gradientmail.records import canonical, keys
 from gradientmail.records.commit import RoundRecord
